@@ -15,7 +15,7 @@ use ffdp_image::error::{Error, Result};
 /// Nothing else may use these GPUs from the same process meanwhile: a kernel that is loaded for the first time while
 /// they wait for each other hangs (`exchange.rs`).
 ///
-/// Verified: any number of shards on the CPU, on one GPU, on two H200s and on two H100s (`docs/scaling.md`).
+/// Verified: any number of shards on the CPU, on one GPU, on two H200s and on two H100s (`docs/performance.md`).
 #[derive(Clone, Debug)]
 pub struct DeviceMesh {
     devices: Vec<Device>,

@@ -93,7 +93,7 @@ pub trait SimilarityLoss: Debug + Send + Sync {
     }
 
     /// Whether voxels that see nothing of the moving image may be left out, where a linear stage asks for it. No by
-    /// default: with fewer voxels to compare, the least squares are those of air.
+    /// default: otherwise shifting the image out of view would lower the squared difference.
     fn may_ignore_outside(&self) -> bool {
         false
     }

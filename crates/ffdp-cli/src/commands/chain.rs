@@ -17,9 +17,8 @@ use crate::failure::{Failure, Result};
 
 /// What the help of every command with `-t` says.
 pub const ORDER_HELP: &str = "\
-Order of -t, as antsApplyTransforms has it: a stack, whose LAST one is the first that the image goes through. \
-A point of the reference goes through them as they are given, the FIRST one first. For the results of a \
-registration (warp and affine): -t warp.nii.gz -t affine.txt
+Order of -t, as antsApplyTransforms has it: the warp, then the affine map (-t warp.nii.gz -t affine.txt). A point of \
+the reference goes through the transforms in this order, the first one first.
 
 Files are recognised by their content: ITK text (.txt, .tfm) and .mat, displacement fields (NIfTI), \
 composites (.h5), and a plain 4x4 matrix in RAS mm; flows of ffdp shape by their name (.json). All map points of the fixed to the moving image. \

@@ -295,7 +295,7 @@ fn several_gpus_share_a_network() {
     }
 }
 
-/// At the size that docs/scaling.md has times of.
+/// At the size that docs/performance.md has times of.
 #[test]
 #[ignore = "takes 60 GB of a GPU"]
 fn gpus_hold_a_large_network_in_parts() {

@@ -37,8 +37,8 @@ pub struct FfdSettings {
     /// How a gradient becomes a step. Default: L-BFGS. With `adam` all control points move about as fast. With `sgd` the steepest descent of Ikeda et al.: steps of
     /// `learning_rate_voxels`, halved where the loss would rise, until a tenth of that does not help.
     pub optimizer: OptimizerSettings,
-    /// What roughness costs. Default: a weight of 5 mm^2 of the bending energy, which here is that of the splines
-    /// themselves ([`bspline_bending`](ffdp_burn::ops::bspline_bending())).
+    /// Penalties for rough splines. Default: a weight of 5 mm^2 of the bending energy, which here is that of the
+    /// splines themselves ([`bspline_bending`](ffdp_burn::ops::bspline_bending())).
     pub regularization: Regularization,
     /// Weight of the mean of `(log det J)^2` of the splines, which keeps volumes and forbids folds; see
     /// [`bspline_volume`](ffdp_burn::ops::bspline_volume()). Default 0.1.

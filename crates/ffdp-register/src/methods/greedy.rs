@@ -22,7 +22,7 @@ pub struct GreedySettings {
     /// What is maximised. Default: LNCC, for images of one modality.
     pub similarity: Similarity,
     /// Longest step of an iteration, in voxels along the finest axis of the level. Default 0.25:
-    /// FireANTs' 0.5, whose unit is half a voxel. On a pair of brains twice the step lost 0.004 of
+    /// it equals FireANTs' 0.5, whose unit is half a voxel. On a pair of brains twice the step lost 0.004 of
     /// Dice and folded 0.13 % of the voxels; this step folded 0.0008 %.
     pub learning_rate_voxels: f64,
     /// How a gradient becomes a step. Default: Adam.
@@ -37,7 +37,7 @@ pub struct GreedySettings {
     /// Standard deviation of the smoothing of the displacement after each step, as above. Default
     /// 0.5 (FireANTs): how elastic the motion is.
     pub sigma_warp_voxels: f64,
-    /// What roughness costs. Default: nothing.
+    /// Penalties for a rough displacement. Default: none.
     pub regularization: Regularization,
     /// When a level ends before its iterations are spent.
     pub convergence: ConvergenceSettings,

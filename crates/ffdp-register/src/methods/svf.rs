@@ -36,7 +36,7 @@ pub struct SvfSettings {
     /// Squarings of the exponential, 1 to 12: the first part of the flow is the velocity over two to
     /// their power. Default 6; a velocity of 20 voxels then begins with a third of a voxel.
     pub squarings: usize,
-    /// What roughness of the velocity costs. Default: nothing.
+    /// Penalties for a rough velocity. Default: none.
     pub regularization: Regularization,
     /// When a level ends before its iterations are spent.
     pub convergence: ConvergenceSettings,

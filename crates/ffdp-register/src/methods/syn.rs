@@ -32,7 +32,7 @@ pub struct SynSettings {
     pub sigma_gradient_voxels: f64,
     /// Standard deviation of the smoothing of both halves after each step, as above. Default 0.5.
     pub sigma_warp_voxels: f64,
-    /// What roughness of the halves costs. Default: nothing.
+    /// Penalties for rough halves. Default: none.
     pub regularization: Regularization,
     /// When a level ends before its iterations are spent.
     pub convergence: ConvergenceSettings,

@@ -24,7 +24,7 @@ pub enum Preset {
     /// Images of different modalities: deformed by mutual information, stiffly. The same tissue is not
     /// equally bright everywhere, so that a field that is free to do so makes the images share more
     /// other than the truth does; a bending energy of 400 mm^2 forbids most of it and leaves known warps free
-    /// (docs/registration.md). Steps in proportion to the gradient (`gradient_floor` 3) converge where those of
+    /// (docs/evaluation.md). Steps in proportion to the gradient (`gradient_floor` 3) converge where those of
     /// equal length made the stiff cost grow. The linear stages compare by normalised mutual information in
     /// every preset.
     Multimodal,

@@ -19,8 +19,8 @@ pub enum OptimizerSettings {
     /// the step of Gauss and Newton with Levenberg's damping. Not for velocities.
     GaussNewton(GaussNewtonSettings),
     /// L-BFGS with a line search (Nocedal 1980): each iteration lowers the loss, and learns from the last ones how
-    /// the slope changes. It searches sums of smooth steps, `start + S w`, `S` a Gaussian of half the variance that
-    /// the sigmas of gradient and field have together; nothing is smoothed or composed after a step.
+    /// the slope changes. It searches fields `start + S w`. `S` smooths by a Gaussian of the standard deviation
+    /// `sqrt((sigma_gradient^2 + sigma_warp^2) / 2)`. Nothing is smoothed or composed after a step.
     Lbfgs(LbfgsSettings),
 }
 
@@ -54,9 +54,9 @@ pub struct LbfgsSettings {
     pub history: usize,
 }
 
-/// What roughness of the field costs, in addition to the dissimilarity: a weight each. All 0 by default:
-/// smoothing regularises. Convergence and the losses of a level include the cost; a registration's loss
-/// before and after does not.
+/// Penalties: terms that are added to the loss for rough fields, each with its weight. All 0 by default:
+/// smoothing regularises. The losses of a level and its convergence include them. The loss of a registration before
+/// and after excludes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Regularization {

@@ -37,8 +37,8 @@ pub struct LinearSettings {
     /// What fixed voxels count that see nothing of the moving image. Default `ignored`: joint histograms
     /// leave them out, as images that end inside the object need it (an echo-planar image with the top of
     /// the brain cut off came 2 mm closer to its reference). LNCC and MSE take them as background all
-    /// the same, if the moving image fades into its background: with fewer voxels to compare, the least squares are
-    /// those of air. Beyond any other image nothing counts, whatever this says.
+    /// the same, if the moving image fades into its background: otherwise shifting the image out of view would lower
+    /// the squared difference. Beyond any other image nothing counts, whatever this says.
     pub outside: Outside,
     /// When a level ends before its iterations are spent.
     pub convergence: ConvergenceSettings,
@@ -119,9 +119,9 @@ pub struct MomentsSettings {
     /// Voxel size of the level on which candidates are compared, as a multiple of the finest spacing of
     /// the fixed image. Default 8.
     pub shrink: f64,
-    /// Rigid iterations that improve each candidate, and affine ones after which it is judged. Default
-    /// 10 and as many: what lies 30 degrees off, or is a fifth larger, looks no better than what lies
-    /// upside down.
+    /// Rigid iterations that improve each candidate, and as many affine ones, after which it is judged.
+    /// Default 10: without them the right orientation, 30 degrees off or a fifth too large, is as dissimilar as a
+    /// wrong one.
     pub refinement: usize,
     /// Intensities above this part of the image's largest are foreground. Default 0.1.
     pub foreground: f64,

@@ -119,7 +119,7 @@ fn between_modalities(fixed: &Volume, moving: &Volume) -> Displacement {
 }
 
 #[test]
-#[ignore = "minutes on a CPU, twice; 0.35 voxel at 2 mm, 0.66 at 1 mm, see docs/registration.md"]
+#[ignore = "minutes on a CPU, twice; 0.35 voxel at 2 mm, 0.66 at 1 mm, see docs/evaluation.md"]
 fn a_known_warp_between_modalities_is_found_to_half_a_voxel() {
     let Some(data) = data() else { return };
     let read = |name: &str| read_volume(data.join(name)).expect("readable");

@@ -92,7 +92,7 @@ fn compare(
     let most = furthest(expected, &found);
     println!("{label}: {mean:.1e} voxel in the mean, {most:.1e} at most");
     // A GPU rounds positions in f32, and the slope of an image jumps at a voxel: single vectors
-    // end elsewhere (docs/scaling.md).
+    // end elsewhere (docs/performance.md).
     let off = if device == "cpu" { most } else { mean };
     assert!(off <= FIELD_VOXELS, "{label}: {off} voxel");
     let off = [whole.loss_before - cut.loss_before, whole.loss_after - cut.loss_after];

@@ -107,7 +107,7 @@ pub struct Settings {
     pub drop_path: f64,
 
     /// NIfTI images: a folder with pairs.csv, with images.csv, or of images alone; or a list of
-    /// images as a .csv file (see examples/transmorph/README.md)
+    /// images as a .csv file with the columns image, labels and part
     #[cfg_attr(feature = "cli", arg(long))]
     pub data: Option<PathBuf>,
 
