@@ -118,8 +118,8 @@ impl From<Error> for Failure {
                      moving spans {moving_box_mm:.1?} mm (RAS, low and high corner)"
                     ),
                     Some(
-                        "check the headers with ffdp info; if they are right, align the images \
-                     rigidly with another tool first"
+                        "check the headers with ffdp info; if they are right, let the stages find the \
+                     images (leave --aligned out; --search for any orientation), or start from a transform (--initial)"
                             .to_string(),
                     ),
                 )

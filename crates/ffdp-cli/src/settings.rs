@@ -286,7 +286,7 @@ fn metrics() -> Words {
 }
 
 /// What ANTs and elastix call measures, in lower case. ANTs' CC is that of a window.
-const OTHER_METRICS: [Other; 13] = [
+const OTHER_METRICS: [Other; 12] = [
     Other::same("cc", "lncc"),
     Other::same("meansquares", "mse"),
     Other::same("advancedmeansquares", "mse"),
@@ -299,7 +299,6 @@ const OTHER_METRICS: [Other; 13] = [
     Other::near("globalcorrelation", "lncc"),
     Other::near("advancednormalizedcorrelation", "lncc"),
     Other::near("demons", "mse"),
-    Other::near("mind", "nmi"),
 ];
 
 /// Whether the built-in stage with this name moves the image as a whole.

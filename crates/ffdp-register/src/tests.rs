@@ -7,6 +7,7 @@ mod ffd;
 mod gnk;
 mod hosts;
 mod initial;
+mod landmarks;
 mod levels;
 mod masks;
 mod matrix;

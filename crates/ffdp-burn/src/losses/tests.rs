@@ -1,6 +1,8 @@
 //! What every similarity promises: its parts add up, its gradient is its derivative, and a similarity of a
 //! user's own, without a kernel, is as good as one of ours.
 
+use std::sync::Arc;
+
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
@@ -44,6 +46,49 @@ fn crossing() -> Ngf {
     Ngf { term: NgfTerm::Cross, edge: 0.1 }
 }
 
+/// Sums, of which one is linear in the sums of its terms.
+fn means() -> WeightedSum {
+    let window = LnccOptions { window: 5, ..LnccOptions::default() };
+    WeightedSum::new([
+        (0.7, Arc::new(Lncc(window)) as Arc<dyn SimilarityLoss>),
+        (3.0, Arc::new(Mse)),
+    ])
+}
+
+fn mixed() -> WeightedSum {
+    let bins = HistogramOptions { bins: 16, ..HistogramOptions::default() };
+    let information = Arc::new(MutualInformation(bins)) as Arc<dyn SimilarityLoss>;
+    WeightedSum::new([(1.5, information), (0.4, Arc::new(Mse))])
+}
+
+#[test]
+fn a_sum_is_that_of_its_terms() {
+    let (a, b) = (image(1, DType::F64), image(2, DType::F64));
+    let bins = HistogramOptions { bins: 16, ..HistogramOptions::default() };
+    let pair = || Pair::new(a.clone(), b.clone());
+    let loss = |similarity: &dyn SimilarityLoss| to_f64(similarity.loss_of(&pair()))[0];
+    let expected = 1.5 * loss(&MutualInformation(bins)) + 0.4 * loss(&Mse);
+    assert!((loss(&mixed()) - expected).abs() < F64_ROUNDING, "{expected}");
+    assert!(means().is_mean() && !mixed().is_mean());
+    assert_eq!(means().reach_voxels(), 2);
+}
+
+#[test]
+fn a_sum_is_read_from_a_file_and_refused_without_a_meaning() {
+    let text = r#"{"sum": [{"weight": 1.0, "similarity": {"lncc": {"window": 5}}}, {"weight": 0.5, "similarity": "mse"}]}"#;
+    let sum: similarities::Similarity = serde_json::from_str(text).expect("a sum");
+    assert_eq!(sum.name(), "sum");
+    assert!(sum.validate().is_ok() && sum.loss().is_mean());
+    for (terms, word) in
+        [("", "at least one"), (r#"{"weight": 0.0, "similarity": "mse"}"#, "above 0")]
+    {
+        let text = format!(r#"{{"sum": [{terms}]}}"#);
+        let sum: similarities::Similarity = serde_json::from_str(&text).expect("a sum");
+        let error = sum.validate().expect_err("no meaning").to_string();
+        assert!(error.contains(word), "{error}");
+    }
+}
+
 /// The same loss with and without its kernels.
 fn cases() -> Vec<(Box<dyn SimilarityLoss>, Box<dyn SimilarityLoss>)> {
     let window = LnccOptions { window: 5, ..LnccOptions::default() };
@@ -61,6 +106,8 @@ fn cases() -> Vec<(Box<dyn SimilarityLoss>, Box<dyn SimilarityLoss>)> {
         (Box::new(Mind::default()), Box::new(ByTape(Mind::default()))),
         (Box::new(Ngf::default()), Box::new(ByTape(Ngf::default()))),
         (Box::new(crossing()), Box::new(ByTape(crossing()))),
+        (Box::new(means()), Box::new(ByTape(means()))),
+        (Box::new(mixed()), Box::new(ByTape(mixed()))),
     ]
 }
 

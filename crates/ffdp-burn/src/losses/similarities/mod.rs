@@ -9,6 +9,7 @@ mod mind;
 mod mse;
 mod mutual_information;
 mod ngf;
+mod sum;
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ pub use mutual_information::{
     normalized_mutual_information,
 };
 pub use ngf::{Ngf, NgfSettings, NgfTerm};
+pub use sum::{SimilarityTerm, WeightedSum};
 
 /// How alike the warped moving and the fixed image are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,13 +46,15 @@ pub enum Similarity {
     Mind(MindSettings),
     /// Normalised gradient fields, for images of different modalities with the same edges; see [`Ngf`].
     Ngf(NgfSettings),
+    /// Several at once, each with its weight: what ANTs and elastix call several metrics.
+    Sum(Vec<SimilarityTerm>),
     /// One of your own. A file cannot name it.
     #[serde(skip)]
     Own(OwnSimilarity),
 }
 
 impl Similarity {
-    /// All that a file can name, with their usual settings, and what each is for.
+    /// All that a name alone says, with their usual settings, and what each is for.
     pub fn built_in() -> [(Self, &'static str); 6] {
         let mi = MiSettings::default();
         [
@@ -87,6 +91,7 @@ impl Similarity {
             Self::Nmi(_) => "nmi",
             Self::Mind(_) => "mind",
             Self::Ngf(_) => "ngf",
+            Self::Sum(_) => "sum",
             Self::Own(_) => "own",
         }
     }
@@ -105,6 +110,10 @@ impl Similarity {
             Self::Nmi(settings) => Arc::new(NormalizedMutualInformation(settings.options())),
             Self::Mind(settings) => Arc::new(Mind(settings.options())),
             Self::Ngf(settings) => Arc::new(settings.similarity()),
+            Self::Sum(terms) => {
+                let terms = terms.iter().map(|term| (term.weight, term.similarity.loss()));
+                Arc::new(WeightedSum::new(terms))
+            }
             Self::Own(own) => own.0.clone(),
         }
     }
@@ -135,6 +144,7 @@ impl Similarity {
             Self::Mi(settings) | Self::Nmi(settings) => settings.validate(),
             Self::Mind(settings) => settings.validate(),
             Self::Ngf(settings) => settings.validate(),
+            Self::Sum(terms) => sum::validate(terms),
             Self::Mse | Self::Own(_) => Ok(()),
         }
     }

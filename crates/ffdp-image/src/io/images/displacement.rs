@@ -198,6 +198,13 @@ fn check_is_displacement(header: &Header, path: &Path) -> Result<()> {
         let fix = "pass a transform, or write the field with ANTs or ITK";
         return Err(reject(path, what, format!("{:?}", header.dims), fix));
     }
+    // The intent of a field of ITK, with other vectors: positions or displacements, in RAS mm, or control points.
+    if header.intent_name.starts_with("NREG_TRANS") {
+        let what = "a displacement field is one of ITK, with vectors in LPS mm";
+        let name = format!("intent name {:?}, a transform of NiftyReg", header.intent_name);
+        let fix = "make its vectors displacements (reg_transform -disp), and set the intent to 1006 (RAS mm) with another intent name";
+        return Err(reject(path, what, name, fix));
+    }
     if header.intent_code != 0 && !is_displacement(header) {
         let what = "a displacement field has the intent 1007 (vectors, in LPS mm), 1006 (in RAS mm) or none (as 1007)";
         let code = header.intent_code;

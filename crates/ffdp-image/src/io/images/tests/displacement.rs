@@ -118,6 +118,11 @@ fn other_files_are_no_displacement() {
         assert!(text.contains("intent 1007") && text.contains(fix), "{text}");
     }
     let path = vectors(5, [1, 3], 1007);
+    // NiftyReg gives its transforms the intent of ITK's.
+    let mut bytes = std::fs::read(&path).expect("just written");
+    bytes[328..338].copy_from_slice(b"NREG_TRANS");
+    let text = message(&path, read_displacement(folder.file("nifty.nii", &bytes)));
+    assert!(text.contains("NiftyReg") && text.contains("reg_transform -disp"), "{text}");
     assert!(read_displacement(&path).is_ok());
     assert!(message(&path, read_volume(&path)).contains("displacement field as a transform"));
 }
