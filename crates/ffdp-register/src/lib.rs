@@ -70,7 +70,7 @@ pub use register::Register;
 pub use report::{
     LevelReport, LevelStart, NewtonStep, Outcome, Progress, StageReport, Stop, Undone,
 };
-pub use result::{Folding, Registration, Warp};
+pub use result::{Folding, Registration, Shown, Warp};
 pub use schedule::{Preset, Settings, matrix};
 pub use settings::*;
 pub use shards::shards_needed;

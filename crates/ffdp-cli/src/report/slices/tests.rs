@@ -98,9 +98,7 @@ fn folds_are_marked_and_expansion_is_red() {
 fn planes_that_come_one_by_one_give_the_pictures_of_the_whole() {
     let image = flipped_ramp();
     let count = image.data.len();
-    // In voxels, which the ramp's axes make millimetres of without rounding.
     let displacement: Vec<f32> = (0..3 * count).map(|i| (i % 7) as f32 * 0.25 - 1.0).collect();
-    let determinants: Vec<f32> = (0..count).map(|i| 0.5 + (i % 5) as f32 * 0.2).collect();
     let mut other = image.clone();
     other.data.reverse();
     let slices = Slices {
@@ -108,7 +106,7 @@ fn planes_that_come_one_by_one_give_the_pictures_of_the_whole() {
         before: &other,
         warped: &image,
         displacement: &displacement,
-        determinant: Some(&|voxel| determinants[voxel]),
+        determinant: None,
         controls: None,
     };
     let windows = [Window::of(&image).expect("finite"), Window::of(&other).expect("finite")];
@@ -123,12 +121,12 @@ fn planes_that_come_one_by_one_give_the_pictures_of_the_whole() {
         panels.add(Quantity::Fixed, first, &part(&image.data));
         panels.add(Quantity::Before, first, &part(&other.data));
         panels.add(Quantity::Warped, first, &part(&image.data));
-        for c in 0..3 {
-            let mut values = part(&displacement[c * count..][..count]);
-            values.iter_mut().for_each(|value| *value *= [-3.0, 2.0, 1.0][c]);
-            panels.add(Quantity::Displacement(c), first, &values);
-        }
-        panels.add(Quantity::Determinant, first, &part(&determinants));
+        let held = first.saturating_sub(1)..(end + 1).min(10);
+        let component =
+            |c: usize| &displacement[c * count + held.start * plane..c * count + held.end * plane];
+        let displacement = &[component(0), component(1), component(2)].concat();
+        let planes = FieldPlanes { displacement, first: held.start, own: first..end };
+        panels.add_displacement(&planes).expect("of the grid");
     }
     let parts = panels.draw(windows);
     assert_eq!(parts.log_jacobian_range, whole.log_jacobian_range);
@@ -148,7 +146,7 @@ fn panels_show_the_planes_through_their_centre() {
         for (z, plane) in data.chunks(81).enumerate() {
             panels.add(Quantity::Fixed, z, plane);
         }
-        panels.fill(Quantity::Determinant, 1.0);
+        panels.add_determinants(0..9, |_, _| 1.0);
         let pictures = panels.finish();
         for plane in 0..3 {
             // Axial is across z, coronal across y, sagittal across x.

@@ -140,6 +140,15 @@ pub struct FieldPlanes<'a> {
     pub own: Range<usize>,
 }
 
+impl FieldPlanes<'_> {
+    /// Those that are counted, of a grid of `size` (x, y, z): `[3, n, H, W]`.
+    pub fn own_vectors(&self, [x, y, _]: [usize; 3]) -> Vec<f32> {
+        let own = (self.own.start - self.first) * x * y..(self.own.end - self.first) * x * y;
+        let components = self.displacement.chunks(self.displacement.len() / 3);
+        components.flat_map(|component| &component[own.clone()]).copied().collect()
+    }
+}
+
 impl JacobianReport {
     /// The report of a displacement that comes in runs of planes, on a grid of `size` (x, y, z): `sweep` hands all runs to
     /// its argument, in their order. It is called twice. Percentiles of a field that is not finite are NaN.
