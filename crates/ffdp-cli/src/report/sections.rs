@@ -3,10 +3,10 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::charts;
-use super::measures::{BeforeAfter, Input, Measures};
+use super::measures::{Input, Measures};
 use crate::failure::Result;
 use crate::settings::{similarity_of, to_toml};
-use ffdp_image::metrics::ErrorStatistics;
+use ffdp_image::metrics::{BeforeAfter, ErrorStatistics, LabelOverlap};
 use ffdp_register::{NewtonStep, StageReport, Stop};
 use ffdp_train::report::tile;
 
@@ -154,7 +154,7 @@ pub fn overlap(measures: &Measures) -> Markup {
     let Some(dice) = &measures.dice else { return html! {} };
     let mut labels: Vec<_> = dice.labels.iter().collect();
     labels.sort_by(|a, b| {
-        let key = |label: &&super::measures::LabelOverlap| label.after.unwrap_or(f64::INFINITY);
+        let key = |label: &&LabelOverlap| label.after.unwrap_or(f64::INFINITY);
         key(a).total_cmp(&key(b)).then(a.id.cmp(&b.id))
     });
     let shown = |value: Option<f64>| value.map_or("absent".to_string(), |v| format!("{v:.4}"));

@@ -13,7 +13,6 @@ use rayon::prelude::*;
 
 use super::colours::{FOLD, GRID, diverging, gray, heat};
 use crate::failure::Result;
-use crate::in_parallel::in_parallel;
 
 mod controls;
 
@@ -49,20 +48,6 @@ pub enum View {
 }
 
 const VIEWS: usize = 10;
-
-/// The images of a report, all on the fixed grid.
-pub struct Slices<'a> {
-    pub fixed: &'a Volume,
-    /// The moving image by the headers alone.
-    pub before: &'a Volume,
-    pub warped: &'a Volume,
-    /// Displacement `[3, D, H, W]` in voxels.
-    pub displacement: &'a [f32],
-    /// det J of a voxel; by default that of the displacement, by central differences.
-    pub determinant: Option<&'a (dyn Fn(usize) -> f32 + Sync)>,
-    /// The control points of the displacement, where it is a spline.
-    pub controls: Option<&'a Geometry>,
-}
 
 /// What is looked up at every pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,37 +86,6 @@ pub struct Pictures {
 }
 
 impl Pictures {
-    /// Of whole images.
-    ///
-    /// # Errors
-    /// An image without a finite voxel.
-    pub fn draw(slices: &Slices) -> Result<Self> {
-        let geometry = &slices.fixed.geometry;
-        let (fixed, before) =
-            in_parallel(|| Window::of(slices.fixed), || Window::of(slices.before));
-        let windows = [fixed?, before?];
-        let centre = centre_of_mass_mm(slices.fixed, windows[0]);
-        let mut panels = Panels::new(geometry, (centre, "centre of mass"));
-        panels.controls = slices.controls.cloned();
-        let count = geometry.len();
-        let component = |c: usize| &slices.displacement[c * count..][..count];
-        let data: [&[f32]; QUANTITIES - 1] = [
-            &slices.fixed.data,
-            &slices.before.data,
-            &slices.warped.data,
-            component(0),
-            component(1),
-            component(2),
-        ];
-        let Panels { frame, values, .. } = &mut panels;
-        values.par_iter_mut().zip(data).for_each(|(values, data)| frame.add(values, 0, data));
-        let of_displacement = determinant_of(slices.displacement, geometry.size)?;
-        let determinant = slices.determinant.unwrap_or(&of_displacement);
-        let plane = frame.plane;
-        panels.add_determinants(0..geometry.size[2], |z, voxel| determinant(z * plane + voxel));
-        Ok(panels.draw(windows))
-    }
-
     /// A view of a plane: 0 axial, 1 coronal, 2 sagittal.
     pub fn get(&self, plane: usize, view: View) -> &Canvas {
         &self.planes[plane][view as usize]
@@ -279,6 +233,15 @@ impl Panels {
         Self { frame, values, controls: None }
     }
 
+    /// Planes through the centre of mass of an image, on its grid.
+    ///
+    /// # Errors
+    /// An image without a finite voxel.
+    pub fn through_mass(image: &Volume) -> Result<Self> {
+        let centre = centre_of_mass_mm(image, Window::of(image)?);
+        Ok(Self::new(&image.geometry, (centre, "centre of mass")))
+    }
+
     /// Takes what is needed of planes of the grid, from `first` on; each plane comes once.
     pub fn add(&mut self, quantity: Quantity, first: usize, planes: &[f32]) {
         self.frame.add(&mut self.values[quantity.index()], first, planes);
@@ -321,12 +284,6 @@ impl Panels {
         }
     }
 
-    /// The pictures, with intensities between those that are seen.
-    pub fn finish(self) -> Pictures {
-        let windows = [Quantity::Fixed, Quantity::Before].map(|q| Window::of_seen(self.seen(q)));
-        self.draw(windows)
-    }
-
     /// Values inside the grid, ascending.
     fn seen(&self, quantity: Quantity) -> Vec<f64> {
         let values = self.values[quantity.index()].iter().zip(&self.frame.inside);
@@ -336,8 +293,10 @@ impl Panels {
         seen
     }
 
-    fn draw(mut self, windows: [Window; 2]) -> Pictures {
+    /// The pictures, with intensities between those that are seen.
+    pub fn draw(mut self) -> Pictures {
         self.to_mm();
+        let windows = [Quantity::Fixed, Quantity::Before].map(|q| Window::of_seen(self.seen(q)));
         let log_jacobian_range = log_jacobian_range(self.seen(Quantity::Determinant));
         let draw = |plane: usize| {
             let pixels = |[width, height]: [usize; 2]| width * height;

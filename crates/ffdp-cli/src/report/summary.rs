@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use ffdp_image::metrics::Surfaces;
 use ffdp_register::{Assessment, Verdict};
 
-use super::measures::{Measures, Seconds, Surfaces};
+use super::measures::{Measures, Seconds};
 
 /// The verdict, and a line for each thing that speaks against the result.
 pub fn verdict(assessment: &Assessment) -> String {

@@ -14,6 +14,7 @@ mod jacobian;
 mod label_warp;
 mod learn2reg;
 mod motion;
+mod overlap;
 mod percentile;
 mod similarity;
 mod surface;
@@ -33,6 +34,7 @@ pub use jacobian::{
 pub use label_warp::warp_labels;
 pub use learn2reg::{Learn2RegCase, Learn2RegLabel, Learn2RegReport, VoxelLandmarks, learn2reg};
 pub use motion::{Lengths, Motion};
+pub use overlap::{BeforeAfter, LabelOverlap, Overlap, Surfaces};
 pub use similarity::{
     Compared, Information, PairPlanes, SSIM_WINDOW, SimilarityMeasures, foreground, information,
     local_ncc, mean_squared_error, ncc, psnr, ssim,

@@ -6,7 +6,7 @@ use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::{BsplineTransform, Composite, Displacement, RoundTrip, Step};
 use ffdp_image::image::{Affine, Geometry, LabelMap, Volume};
 use ffdp_image::io::images::{write_displacement, write_labels, write_volume};
-use ffdp_image::metrics::{Coverage, Lengths, SimilarityMeasures, jacobian};
+use ffdp_image::metrics::{Coverage, FieldPlanes, Lengths, Overlap, SimilarityMeasures, jacobian};
 use ffdp_register::{Registration, Warp, background};
 
 use super::{Measured, Results, Writing};
@@ -15,8 +15,7 @@ use crate::commands::register::files::Files;
 use crate::commands::register::inputs::Volumes;
 use crate::failure::Result;
 use crate::in_parallel::in_parallel;
-use crate::report::measures::Overlap;
-use crate::report::slices::{Pictures, Slices};
+use crate::report::slices::{Panels, Pictures, Quantity};
 
 /// Everything that is written or measured.
 pub struct Held {
@@ -94,17 +93,9 @@ impl Held {
     ) -> Result<(Measured, Pictures)> {
         let clock = Instant::now();
         let grid = &inputs.fixed.geometry;
-        let slices = Slices {
-            fixed: inputs.fixed,
-            before: &self.images[0],
-            warped: &self.images[1],
-            displacement: &self.displacement,
-            determinant: None,
-            controls: results.spline.as_ref().map(BsplineTransform::geometry),
-        };
         let ((measured, written), pictures) = in_parallel(
             || in_parallel(|| self.measures(&results.found, inputs), || self.write(to.files, grid)),
-            || Pictures::draw(&slices),
+            || self.draw(inputs, results.spline.as_ref()),
         );
         written?;
         let [fields, rest] = self.seconds;
@@ -163,6 +154,19 @@ impl Held {
             }
             _ => Ok(None),
         }
+    }
+
+    fn draw(&self, inputs: Volumes, spline: Option<&BsplineTransform>) -> Result<Pictures> {
+        let (fixed, [before, warped]) = (inputs.fixed, &self.images);
+        let mut panels = Panels::through_mass(fixed)?;
+        panels.controls = spline.map(BsplineTransform::geometry).cloned();
+        panels.add(Quantity::Fixed, 0, &fixed.data);
+        panels.add(Quantity::Before, 0, &before.data);
+        panels.add(Quantity::Warped, 0, &warped.data);
+        let own = 0..fixed.geometry.size[2];
+        let displacement = &self.displacement[..];
+        panels.add_displacement(&FieldPlanes { displacement, first: 0, own })?;
+        Ok(panels.draw())
     }
 
     /// The images, the displacements and the labels, in parallel.

@@ -7,7 +7,8 @@ mod slabs;
 use ffdp_burn::transform::{BsplineTransform, Composite, RoundTrip, Step, write_transform};
 use ffdp_image::io::write_affine;
 use ffdp_image::metrics::{
-    JacobianReport, Lengths, SimilarityMeasures, TargetRegistrationError, tre_of_mapped,
+    BeforeAfter, JacobianReport, Lengths, Overlap, SimilarityMeasures, TargetRegistrationError,
+    tre_of_mapped,
 };
 use ffdp_register::{Evidence, Registration, Settings, Stage};
 
@@ -19,9 +20,7 @@ use crate::failure::Result;
 use crate::hosts::Hosts;
 use crate::memory::give_back_memory;
 use crate::printer::Printer;
-use crate::report::measures::{
-    BeforeAfter, Folds, Input, Measures, Overlap, Process, Provenance, Seconds,
-};
+use crate::report::measures::{Folds, Input, Measures, Process, Provenance, Seconds};
 use crate::report::slices::Pictures;
 
 /// A result, and what of it is in host memory.

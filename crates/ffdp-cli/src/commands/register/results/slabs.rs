@@ -5,7 +5,9 @@ use std::time::Instant;
 use ffdp_burn::transform::BsplineTransform;
 use ffdp_image::image::Affine;
 use ffdp_image::io::images::VolumeWriter;
-use ffdp_image::metrics::{JacobianReport, Lengths, Motion, OverlapCounts, SimilarityMeasures};
+use ffdp_image::metrics::{
+    JacobianReport, Lengths, Motion, Overlap, OverlapCounts, SimilarityMeasures,
+};
 use ffdp_register::{Registration, background};
 
 use super::{Measured, Results, Writing};
@@ -13,7 +15,7 @@ use crate::commands::register::inputs::{Inputs, Labels};
 use crate::failure::Result;
 use crate::hosts::Hosts;
 use crate::memory::peak_memory_bytes;
-use crate::report::measures::{Overlap, Process};
+use crate::report::measures::Process;
 use crate::report::slices::{Panels, Pictures, Quantity};
 
 /// Measures, draws and writes; by all processes at the same time, and what is known then is on the first.
@@ -50,7 +52,7 @@ pub fn finish(
         inverse: None,
         processes,
     };
-    Ok(to.hosts.is_first().then(|| (measured, panels.finish())))
+    Ok(to.hosts.is_first().then(|| (measured, panels.draw())))
 }
 
 /// Writes the moving image as the result shows it; how alike it is to the fixed one, before and after.
