@@ -358,10 +358,11 @@ impl Registrations {
     /// Measures the result and writes all files; by all processes together, the first of which has the measures.
     fn finish_together(&self, case: &Case, registered: Registered) -> Result<Option<Measures>> {
         let Registered { found, mut inputs, mut output, start, seconds } = registered;
-        self.hosts.agree(output.as_mut().map_or(Ok(()), OutputFolder::begin))?;
+        let begun = self.hosts.agree(output.as_mut().map_or(Ok(()), OutputFolder::begin));
         let Case { request, files, printer, .. } = case;
         let to = Writing { request, files, hosts: &self.hosts, printer: *printer };
-        let (finished, took) = timed(|| found.finish(to, &self.settings, &mut inputs));
+        let finish = || begun.and_then(|()| found.finish(to, &self.settings, &mut inputs));
+        let (finished, took) = timed(finish);
         let reported = finished.and_then(|finished| {
             let Some((mut measures, pictures)) = finished else { return Ok(None) };
             let results = seconds.results + took;
