@@ -254,9 +254,8 @@ fn large_labels_are_carried_exactly_slab_by_slab() {
     assert_eq!(small_dice, large_dice);
 }
 
-/// Once it had a loss and folds alone.
 #[test]
-fn a_run_of_slabs_is_measured_as_one_of_its_images() {
+fn metrics_of_slabs_lack_no_measure_of_a_whole_run() {
     let folder = Folder::new();
     write_pair(&folder, 32, 3);
     let points = "x,y,z\n3,-20,11\n-40,7,33\n0,0,0\n";

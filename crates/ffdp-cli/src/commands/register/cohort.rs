@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::args::RegisterArguments;
-use super::pair::{Case, Registrations};
+use super::case::{Case, Registrations};
 use crate::cohort::{Cohort, Column, Pair};
 use crate::failure::Result;
 use crate::hosts::Hosts;

@@ -3,6 +3,7 @@
 //! [`pair`] has the steps of a pair, held whole or read slab by slab; one pair and a list of them take the same way.
 
 mod args;
+mod case;
 mod cohort;
 mod files;
 mod inputs;
@@ -15,7 +16,7 @@ pub use self::rehearsal::shortened;
 
 use ffdp_register::{Assessment, Verdict};
 
-use self::pair::{Case, Registrations};
+use self::case::{Case, Registrations};
 use self::rehearsal::help;
 use crate::cohort::run_one;
 use crate::failure::{Failure, Result};

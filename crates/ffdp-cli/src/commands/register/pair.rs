@@ -5,16 +5,15 @@
 //! that are held whole go through [`crate::cohort`], one step of theirs next to others of their neighbours; one that is read
 //! slab by slab takes the steps in turn, by all processes at the same time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ffdp_image::image::Geometry;
 use ffdp_image::io::write_text;
-use ffdp_register::{Checkpoint, Placement, Register, Registration, Settings};
+use ffdp_register::{Checkpoint, Placement, Register, Registration};
 use serde_json::json;
 
 use super::args::RegisterArguments;
-use super::files::Files;
+use super::case::{Case, Registrations};
 use super::inputs::{Inputs, Opening};
 use super::rehearsal::rehearse;
 use super::results::{Results, Writing};
@@ -23,9 +22,7 @@ use crate::cohort::Steps;
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
 use crate::hash::Hash;
-use crate::hosts::Hosts;
-use crate::manifest::Claim;
-use crate::memory::{Held, Plan, Sizes, peak_memory_bytes};
+use crate::memory::{Held, Sizes, peak_memory_bytes};
 use crate::mesh::MeshArguments;
 use crate::names::arguments;
 use crate::output::OutputFolder;
@@ -33,101 +30,7 @@ use crate::printer::{Printer, say};
 use crate::progress::ProgressPrinter;
 use crate::report::html;
 use crate::report::measures::{Measures, Seconds};
-use crate::settings::to_toml;
 use crate::watch::Watch;
-
-/// What all pairs have in common.
-pub struct Registrations {
-    settings: Settings,
-    /// As settings.toml has them.
-    toml: String,
-    interval: Duration,
-    /// Of one pair, not of a list.
-    alone: bool,
-    /// Where pairs are registered, each on one of them.
-    meshes: Vec<MeshArguments>,
-    /// Who registers.
-    hosts: Hosts,
-    /// Since the command began. Until the first pair is read its time counts.
-    start: Instant,
-    begun: AtomicBool,
-}
-
-impl Registrations {
-    /// # Errors
-    /// When the settings cannot be used.
-    pub fn new(
-        request: &RegisterArguments,
-        meshes: Vec<MeshArguments>,
-        hosts: &Hosts,
-    ) -> Result<Self> {
-        let start = Instant::now();
-        let settings = request.settings.resolve()?;
-        let (toml, interval) = (to_toml(&settings)?, request.checkpoint_interval()?);
-        let (alone, begun) = (request.pairs.is_none(), AtomicBool::new(false));
-        let hosts = hosts.clone();
-        Ok(Self { settings, toml, interval, alone, meshes, hosts, start, begun })
-    }
-
-    /// When a pair began.
-    fn clock(&self) -> Instant {
-        match self.begun.swap(true, Ordering::Relaxed) {
-            true => Instant::now(),
-            false => self.start,
-        }
-    }
-}
-
-/// A pair that may be registered, as far as names and headers show.
-pub struct Case {
-    pub request: RegisterArguments,
-    pub files: Files,
-    printer: Printer,
-    /// Of the first process.
-    claim: Option<Claim>,
-    sizes: Sizes,
-    /// Of images that are held whole; slab by slab it depends on the placement.
-    plan: Option<Plan>,
-}
-
-impl Case {
-    /// # Errors
-    /// When a result would overwrite an input, the folder holds results of another run, or an image is no image.
-    pub fn new(request: RegisterArguments, all: &Registrations, printer: Printer) -> Result<Self> {
-        let files = Files::in_folder(&request.output, request.format);
-        Inputs::check(&request, &files)?;
-        if request.resume && all.hosts.ranks().is_some() {
-            let fix = "start one process, or leave out --resume";
-            return Err(Failure::user("several processes keep no checkpoint", fix));
-        }
-        let claim = || files.claim(&request, &all.toml, &request.inputs());
-        let claim = all.hosts.is_first().then(claim).transpose()?;
-        let sizes = request.sizes()?;
-        let plan = || request.planned(&all.settings, &sizes, Held::Whole);
-        let plan = (!request.slabs).then(plan).transpose()?;
-        Ok(Self { request, files, printer, claim, sizes, plan })
-    }
-
-    /// Whether its results are there.
-    pub fn is_done(&self) -> Result<bool> {
-        self.claim.as_ref().map_or(Ok(false), Claim::is_done)
-    }
-}
-
-impl RegisterArguments {
-    /// From the headers.
-    pub fn sizes(&self) -> Result<Sizes> {
-        let labels = self.moving_labels.is_some();
-        let sizes = Sizes::of_files(self.fixed(), self.moving(), labels)?;
-        Ok(Sizes { masked: self.masked(), ..sizes })
-    }
-
-    /// What a run of one process takes.
-    pub fn planned(&self, settings: &Settings, sizes: &Sizes, held: Held) -> Result<Plan> {
-        let disk = self.forecast(&sizes.fixed, settings);
-        Plan::new(settings, sizes, held, self.mesh.first(), disk)
-    }
-}
 
 /// A device, opened.
 pub struct Opened {
