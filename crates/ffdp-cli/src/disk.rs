@@ -9,9 +9,11 @@ use std::path::Path;
 use ffdp_image::Error;
 use ffdp_image::io::available_disk_bytes;
 use ffdp_image::io::images::is_packed_name;
+use ffdp_register::Settings;
 
 use crate::failure::Result;
 use crate::printer::Printer;
+use crate::settings::deforms;
 
 /// Parts of their size that compressed files keep. Five pairs at 2 mm: displacements 0.88 to 0.93, warped images
 /// 0.41 to 0.85.
@@ -47,6 +49,14 @@ pub struct Written {
     pub labels: bool,
     /// A checkpoint, without which the run goes on.
     pub checkpoint: bool,
+}
+
+impl Written {
+    /// All that settings and labels may ask for.
+    pub fn all(settings: &Settings, labels: bool) -> Self {
+        let displacements = if deforms(settings) { 2 } else { 0 };
+        Self { displacements, labels, checkpoint: true }
+    }
 }
 
 impl Forecast {

@@ -3,7 +3,7 @@
 mod model;
 mod plan;
 
-pub use plan::{Plan, Sizes};
+pub use plan::{Held, Plan, Sizes};
 
 /// The most memory that this process has had resident, in bytes; `None` where the system does not
 /// say.

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use clap::Args;
-use ffdp_image::image::Geometry;
 use ffdp_parallel::DeviceMesh;
 use ffdp_register::{Placement, Settings, shards_needed};
 
@@ -31,9 +30,6 @@ pub struct MeshArguments {
     #[arg(long, value_name = "GB", conflicts_with = "shards")]
     device_memory: Option<f64>,
 }
-
-/// The grids of the fixed and the moving image, and which of them has a mask.
-pub type Sides<'a> = ([&'a Geometry; 2], [bool; 2]);
 
 impl MeshArguments {
     /// The device that holds what is not cut.
@@ -71,7 +67,12 @@ impl MeshArguments {
     ///
     /// # Errors
     /// As [`MeshArguments::open`]; a limit of memory for several processes.
-    pub fn placement(&self, settings: &Settings, sides: Sides, hosts: &Hosts) -> Result<Placement> {
+    pub fn placement(
+        &self,
+        settings: &Settings,
+        sizes: &Sizes,
+        hosts: &Hosts,
+    ) -> Result<Placement> {
         if let Some(ranks) = hosts.ranks() {
             if self.device_memory.is_some() {
                 return Err(Failure::user(
@@ -81,7 +82,7 @@ impl MeshArguments {
             }
             let here = self.of_process(ranks.before_on_host());
             return Ok(Placement::Ranks {
-                mesh: here.open(settings, sides)?,
+                mesh: here.open(settings, sizes)?,
                 ranks: ranks.clone(),
             });
         }
@@ -90,7 +91,7 @@ impl MeshArguments {
                 let device = one.open_short_of_memory()?;
                 Ok(Placement::Device { device, bytes: bytes(gb)? })
             }
-            _ => Ok(Placement::DeviceMesh(self.open(settings, sides)?)),
+            _ => Ok(Placement::DeviceMesh(self.open(settings, sizes)?)),
         }
     }
 
@@ -99,7 +100,7 @@ impl MeshArguments {
     /// # Errors
     /// When a device does not open or is named twice, no number of shards is possible, or several devices have no room
     /// for a level.
-    pub fn open(&self, settings: &Settings, sides: Sides) -> Result<DeviceMesh> {
+    pub fn open(&self, settings: &Settings, sizes: &Sizes) -> Result<DeviceMesh> {
         let all = self.all();
         if let Some((_, again)) =
             all.iter().enumerate().find(|(k, device)| all[..*k].contains(device))
@@ -111,7 +112,10 @@ impl MeshArguments {
         }
         let shards = match (self.shards, self.device_memory) {
             (Some(shards), _) => shards,
-            (None, Some(gb)) => shards_needed(settings, sides, all.len(), bytes(gb)?)?,
+            (None, Some(gb)) => {
+                let sides = ([&sizes.fixed, &sizes.moving], sizes.masked);
+                shards_needed(settings, sides, all.len(), bytes(gb)?)?
+            }
             (None, None) => all.len(),
         };
         let devices = all.iter().map(|device| device.open()).collect::<Result<Vec<_>>>()?;
@@ -119,9 +123,7 @@ impl MeshArguments {
         // After they were connected, which takes memory as well.
         let free = all.iter().filter_map(|device| device.free_memory_bytes()).min();
         if let Some(free) = free.filter(|_| all.len() > 1) {
-            let ([fixed, moving], masked) = sides;
-            let sizes = Sizes { fixed: fixed.clone(), moving: moving.clone(), labels: false };
-            Plan::check_mesh(settings, (&sizes, masked), &mesh, free)?;
+            Plan::check_mesh(settings, sizes, &mesh, free)?;
         }
         Ok(mesh)
     }

@@ -27,6 +27,7 @@ mod context;
 mod convergence;
 mod coverage;
 mod fields;
+mod file_warp;
 mod histogram;
 mod intensities;
 mod landmarks;
@@ -58,6 +59,7 @@ mod tests;
 pub use checkpoint::{Checkpoint, SavedField};
 pub use checks::MINIMUM_OVERLAP_PERCENT;
 pub use coverage::{background, ends_inside};
+pub use file_warp::{FILE_WARP_VOXELS, FileInterpolation, FileWarp, LastPiece, NonFiniteVoxels};
 pub use level::Solver;
 pub use methods::*;
 pub use observer::{Observer, Silent};
@@ -72,7 +74,7 @@ pub use register::Register;
 pub use report::{
     LevelReport, LevelStart, NewtonStep, Outcome, Progress, StageReport, Stop, Undone,
 };
-pub use result::{Folding, Registration, Warp};
+pub use result::{Folding, Registration, Shown, Warp};
 pub use schedule::{Preset, Settings, matrix};
 pub use settings::*;
 pub use shards::shards_needed;

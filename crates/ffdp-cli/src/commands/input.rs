@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ffdp_image::image::{Geometry, LabelMap, Volume};
-use ffdp_image::io::images::{header, read_labels, read_volume, read_volume_at};
+use ffdp_image::io::images::{PlaneReader, header, read_labels, read_volume, read_volume_at};
 use ffdp_image::io::{LandmarkSpace, read_landmarks};
 
 use crate::failure::{Failure, Result};
@@ -18,9 +18,8 @@ pub struct Reading {
     pub nan_policy: NanPolicy,
 }
 
-/// The labels that `--labels` asked for, or all of either map in ascending order.
-pub fn label_ids([fixed, moving]: [&LabelMap; 2], asked: Option<&[i32]>) -> Result<Vec<i32>> {
-    let (in_fixed, in_moving) = (fixed.ids(), moving.ids());
+/// The labels that `--labels` asked for, or all of either map, which has these, in ascending order.
+pub fn label_ids([in_fixed, in_moving]: [Vec<i32>; 2], asked: Option<&[i32]>) -> Result<Vec<i32>> {
     let Some(asked) = asked else {
         let mut ids = [in_fixed, in_moving].concat();
         ids.sort_unstable();
@@ -118,11 +117,29 @@ pub fn labels_on(path: &Path, grid: &Geometry, image_path: &Path) -> Result<Labe
     let labels = read_labels(path)?;
     let what = format!("{} (labels of {})", path.display(), image_path.display());
     grid.check_same_grid(&labels.geometry, &what)?;
-    if labels.ids().is_empty() {
-        return Err(Failure::user(
+    check_labels(path, &labels.ids())?;
+    Ok(labels)
+}
+
+/// The labels of a file as [`labels_on`] has them, to be read plane by plane: all of them, and the file that stays open.
+pub fn label_planes_on(
+    path: &Path,
+    grid: &Geometry,
+    image_path: &Path,
+) -> Result<(PlaneReader, Vec<i32>)> {
+    let what = format!("{} (labels of {})", path.display(), image_path.display());
+    grid.check_same_grid(&header(path)?.geometry, &what)?;
+    let (labels, ids) = PlaneReader::open(path, None)?.with_labels()?;
+    check_labels(path, &ids)?;
+    Ok((labels, ids))
+}
+
+fn check_labels(path: &Path, ids: &[i32]) -> Result<()> {
+    match ids.is_empty() {
+        false => Ok(()),
+        true => Err(Failure::user(
             format!("{}: the label map holds no label but background (0)", path.display()),
             "check that it is the file you meant",
-        ));
+        )),
     }
-    Ok(labels)
 }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::device::DeviceChoice;
+use crate::disk::{Forecast, Written};
 use crate::failure::Result;
-use crate::memory::{Plan, Sizes};
+use crate::memory::{Held, Plan, Sizes};
 use crate::settings::SettingsArguments;
 
 /// `ffdp plan`.
@@ -36,5 +37,8 @@ pub struct PlanArguments {
 pub fn run(request: &PlanArguments) -> Result<()> {
     let sizes = Sizes::of_files(&request.fixed, &request.moving, request.labels)?;
     let device = request.device;
-    Plan::new(&request.settings.resolve()?, &sizes, device).asking(device).print(request.json)
+    let settings = request.settings.resolve()?;
+    let written = Written::all(&settings, request.labels);
+    let disk = Forecast::of_registration(sizes.fixed.len() as u64, written);
+    Plan::new(&settings, &sizes, Held::Whole, device, disk)?.asking(device).print(request.json)
 }

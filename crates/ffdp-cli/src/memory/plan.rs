@@ -15,15 +15,17 @@ use super::model::{
     Voxels, device_bytes, host_bytes, results_bytes, slab_level_bytes, slabs_bytes,
 };
 use crate::device::DeviceChoice;
-use crate::disk::{Forecast, Written};
+use crate::disk::Forecast;
 use crate::failure::{Failure, Result};
 use crate::printer::print_to_stdout;
 use crate::settings::deforms;
 
-/// The grids of a problem.
+/// The grids of a problem, and what else of it takes memory.
 pub struct Sizes {
     pub fixed: Geometry,
     pub moving: Geometry,
+    /// Which of them has a mask.
+    pub masked: [bool; 2],
     /// Whether labels are warped and compared.
     pub labels: bool,
 }
@@ -31,8 +33,21 @@ pub struct Sizes {
 impl Sizes {
     /// From the headers of two files.
     pub fn of_files(fixed: &Path, moving: &Path, labels: bool) -> Result<Self> {
-        Ok(Self { fixed: header(fixed)?.geometry, moving: header(moving)?.geometry, labels })
+        let [fixed, moving] = [header(fixed)?.geometry, header(moving)?.geometry];
+        Ok(Self { fixed, moving, masked: [false; 2], labels })
     }
+
+    fn content(&self) -> Content {
+        Content { channels: 1, masked: self.masked }
+    }
+}
+
+/// How the images of a run are held.
+pub enum Held<'a> {
+    /// All of them in host memory.
+    Whole,
+    /// Slab by slab, and computed there.
+    Slabs(&'a Placement),
 }
 
 /// What a run needs.
@@ -113,71 +128,77 @@ impl<'a> Levels<'a> {
     }
 }
 
-impl Plan {
-    /// The plan of valid settings, of images that are held whole.
-    pub fn new(settings: &Settings, sizes: &Sizes, device: DeviceChoice) -> Self {
-        let settings = &settings.for_images(&sizes.fixed);
-        let levels = Levels::new(settings, sizes);
-        let mut planned = Vec::new();
-        for OnLevel { stage, shrink, grids, voxels } in &levels.0 {
-            // Channels and masks are not in the headers of the two images.
-            let of_level = stage.device_bytes(grids.each_ref(), Content::PLAIN).ok();
-            let of_level = of_level.filter(|_| device != DeviceChoice::Cpu);
-            planned.push(LevelPlan {
-                stage: stage.name(),
-                shrink: *shrink,
-                size: grids[0].size,
-                shards: 1,
-                shards_at_rest: 0,
-                host_bytes: host_bytes(*voxels, stage.host_bytes_per_voxel(), device),
-                device_bytes: of_level.map(|bytes| device_bytes(*voxels, bytes)),
-            });
-        }
-        let deforms = deforms(settings);
-        let results = results_bytes(levels.last(sizes), [deforms, sizes.labels], device);
-        let displacements = if deforms { 2 } else { 0 };
-        let written = Written { displacements, labels: sizes.labels, checkpoint: true };
-        Self::of(
-            planned,
-            Some(results),
-            Forecast::of_registration(sizes.fixed.len() as u64, written),
-        )
+impl Held<'_> {
+    fn level(&self, level: &OnLevel, sizes: &Sizes, device: DeviceChoice) -> Result<LevelPlan> {
+        let OnLevel { stage, shrink, grids, voxels } = level;
+        let per_voxel = stage.host_bytes_per_voxel();
+        let planned = LevelPlan {
+            stage: stage.name(),
+            shrink: *shrink,
+            size: grids[0].size,
+            shards: 1,
+            shards_at_rest: 0,
+            host_bytes: host_bytes(*voxels, per_voxel, device),
+            device_bytes: None,
+        };
+        let on_device = device != DeviceChoice::Cpu;
+        let Self::Slabs(placement) = self else {
+            let of_level = stage.device_bytes(grids.each_ref(), sizes.content()).ok();
+            let of_level = of_level.filter(|_| on_device);
+            let device_bytes = of_level.map(|bytes| device_bytes(*voxels, bytes));
+            return Ok(LevelPlan { device_bytes, ..planned });
+        };
+        let taken = stage.takes(placement, grids.each_ref(), sizes.content())?;
+        let on_host = match (device, taken.shards) {
+            (DeviceChoice::Cpu, 1) => slab_level_bytes(*voxels, per_voxel),
+            (DeviceChoice::Cpu, _) => taken.device_bytes,
+            _ => 0,
+        };
+        let held = taken.host_bytes + on_host;
+        Ok(LevelPlan {
+            shards: taken.shards,
+            shards_at_rest: taken.at_rest,
+            host_bytes: slabs_bytes(held, [&sizes.fixed, &sizes.moving], device),
+            device_bytes: on_device.then_some(taken.device_bytes),
+            ..planned
+        })
     }
+}
 
-    /// The plan of valid settings, of images that are read slab by slab in a placement on that device; `masked` says
-    /// which of them has a mask.
+impl Plan {
+    /// The plan of valid settings on a device, whose results take so much of the disk.
     ///
     /// # Errors
     /// Where a device cannot hold a shard at work.
-    pub fn of_slabs(
+    pub fn new(
         settings: &Settings,
-        (sizes, masked): (&Sizes, [bool; 2]),
-        (placement, device): (&Placement, DeviceChoice),
+        sizes: &Sizes,
+        held: Held,
+        device: DeviceChoice,
         disk: Forecast,
     ) -> Result<Self> {
         let settings = &settings.for_images(&sizes.fixed);
-        let levels = Levels::new(settings, sizes);
-        let mut planned = Vec::new();
-        for OnLevel { stage, shrink, grids, voxels } in &levels.0 {
-            let taken =
-                stage.takes(placement, grids.each_ref(), Content { channels: 1, masked })?;
-            let on_host = match (device, taken.shards) {
-                (DeviceChoice::Cpu, 1) => slab_level_bytes(*voxels, stage.host_bytes_per_voxel()),
-                (DeviceChoice::Cpu, _) => taken.device_bytes,
-                _ => 0,
-            };
-            let held = taken.host_bytes + on_host;
-            planned.push(LevelPlan {
-                stage: stage.name(),
-                shrink: *shrink,
-                size: grids[0].size,
-                shards: taken.shards,
-                shards_at_rest: taken.at_rest,
-                host_bytes: slabs_bytes(held, [&sizes.fixed, &sizes.moving], device),
-                device_bytes: (device != DeviceChoice::Cpu).then_some(taken.device_bytes),
-            });
-        }
-        Ok(Self::of(planned, None, disk))
+        let all = Levels::new(settings, sizes);
+        let level = |level| held.level(level, sizes, device);
+        let levels = all.0.iter().map(level).collect::<Result<Vec<_>>>()?;
+        let results_host_bytes = match held {
+            Held::Whole => {
+                let has = [deforms(settings), sizes.labels];
+                Some(results_bytes(all.last(sizes), has, device))
+            }
+            Held::Slabs(_) => None,
+        };
+        let host = levels.iter().map(|level| level.host_bytes).max().unwrap_or(0);
+        Ok(Self {
+            host_peak_bytes: host.max(results_host_bytes.unwrap_or(0)),
+            results_host_bytes,
+            host_available_bytes: available_memory_bytes(),
+            device_peak_bytes: levels.iter().filter_map(|level| level.device_bytes).max(),
+            device_available_bytes: None,
+            disk_bytes: disk.expected,
+            disk_bytes_at_most: disk.most,
+            levels,
+        })
     }
 
     /// Demands that every level has room on each of several devices, of which the fullest has so much free: with what is
@@ -187,31 +208,16 @@ impl Plan {
     /// When a level does not fit, with the figures.
     pub fn check_mesh(
         settings: &Settings,
-        (sizes, masked): (&Sizes, [bool; 2]),
+        sizes: &Sizes,
         mesh: &DeviceMesh,
         free_bytes: u64,
     ) -> Result<()> {
         let placement = Placement::DeviceMesh(mesh.clone());
         for OnLevel { stage, grids, .. } in &Levels::new(settings, sizes).0 {
-            let taken =
-                stage.takes(&placement, grids.each_ref(), Content { channels: 1, masked })?;
+            let taken = stage.takes(&placement, grids.each_ref(), sizes.content())?;
             page_bytes(taken.device_bytes, free_bytes)?;
         }
         Ok(())
-    }
-
-    fn of(levels: Vec<LevelPlan>, results_host_bytes: Option<u64>, disk: Forecast) -> Self {
-        let host = levels.iter().map(|level| level.host_bytes).max().unwrap_or(0);
-        Self {
-            host_peak_bytes: host.max(results_host_bytes.unwrap_or(0)),
-            results_host_bytes,
-            host_available_bytes: available_memory_bytes(),
-            device_peak_bytes: levels.iter().filter_map(|level| level.device_bytes).max(),
-            device_available_bytes: None,
-            disk_bytes: disk.expected,
-            disk_bytes_at_most: disk.most,
-            levels,
-        }
     }
 
     /// With what the device has left now.
@@ -355,11 +361,16 @@ mod tests {
 
     use super::*;
 
+    fn sizes(grid: impl Fn() -> Geometry) -> Sizes {
+        Sizes { fixed: grid(), moving: grid(), masked: [false; 2], labels: false }
+    }
+
     /// A pair of 64^3 voxels on the first CUDA device, whatever this machine has.
     fn plan() -> Plan {
         let grid = || Geometry::new([64; 3], [3.0; 3]).expect("valid");
-        let sizes = Sizes { fixed: grid(), moving: grid(), labels: false };
-        Plan::new(&Settings::default(), &sizes, DeviceChoice::Cuda(0))
+        let sizes = sizes(grid);
+        let (settings, disk) = (Settings::default(), Forecast::of_images(0, 0));
+        Plan::new(&settings, &sizes, Held::Whole, DeviceChoice::Cuda(0), disk).expect("a plan")
     }
 
     fn message(checked: Result<()>) -> String {
@@ -371,12 +382,12 @@ mod tests {
     fn a_plan_that_would_fill_several_devices_is_refused_with_the_figures() {
         // Two places of a processor, as two GPUs of 80 GB would be: the head of the FFDP paper.
         let grid = || Geometry::new([1760, 1760, 1278], [0.1; 3]).expect("valid");
-        let sizes = Sizes { fixed: grid(), moving: grid(), labels: false };
+        let sizes = sizes(grid);
         let mesh = DeviceMesh::of(vec![Device::flex(); 16]);
         let settings = Settings::default();
         let check = |gb: f64| {
             let free = (gb * 1e9) as u64;
-            Plan::check_mesh(&settings, (&sizes, [false; 2]), &mesh, free)
+            Plan::check_mesh(&settings, &sizes, &mesh, free)
         };
         let text = message(check(85.0));
         for word in ["85.0 GB", "are kept for the driver", "more devices"] {

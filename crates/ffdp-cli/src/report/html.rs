@@ -3,10 +3,9 @@
 use ffdp_train::report::document;
 use maud::{Markup, html as markup};
 
-use super::measures::{Measures, Record};
+use super::measures::Measures;
 use super::pictures;
 use super::sections;
-use super::slabs::{self, SlabMeasures};
 use super::slices::Pictures;
 use crate::failure::Result;
 use ffdp_register::Verdict;
@@ -14,45 +13,28 @@ use ffdp_register::Verdict;
 /// How all pages look.
 pub const STYLE: &str = include_str!("style.css");
 
-/// The page of a registration of whole images.
+/// The page of a registration.
 ///
 /// # Errors
 /// Settings that cannot be written: a defect.
 pub fn html(measures: &Measures, pictures: &Pictures) -> Result<String> {
-    let (headlines, tables) = (sections::headlines(measures), sections::measures(measures));
-    page(&measures.record, (headlines, tables), pictures)
-}
-
-/// The page of a registration slab by slab.
-///
-/// # Errors
-/// As [`html`].
-pub fn html_of_slabs(measures: &SlabMeasures, pictures: &Pictures) -> Result<String> {
-    page(&measures.record, (slabs::headlines(measures), slabs::measures(measures)), pictures)
-}
-
-fn page(
-    record: &Record,
-    (headlines, tables): (Markup, Markup),
-    pictures: &Pictures,
-) -> Result<String> {
-    let title = format!("{} to {}", name(&record.moving.path), name(&record.fixed.path));
+    let title = format!("{} to {}", name(&measures.moving.path), name(&measures.fixed.path));
     let content = markup! {
-        (heading(record, &title))
-        (headlines)
-        (warnings(record))
+        (heading(measures, &title))
+        (sections::headlines(measures))
+        (warnings(measures))
         (pictures::figures(pictures))
-        (tables)
-        (sections::overlap(record))
-        (sections::convergence(record))
-        (sections::inputs(record))
-        (sections::run(record)?)
+        (sections::measures(measures))
+        (sections::overlap(measures))
+        (sections::convergence(measures))
+        (sections::inputs(measures))
+        (sections::run(measures)?)
     };
     Ok(document(&format!("Registration of {title}"), STYLE, &content))
 }
 
-fn heading(record: &Record, title: &str) -> Markup {
-    let (class, verdict) = match record.assessment.verdict {
+fn heading(measures: &Measures, title: &str) -> Markup {
+    let (class, verdict) = match measures.assessment.verdict {
         Verdict::Aligned => ("good", "Aligned"),
         Verdict::Doubtful => ("doubtful", "Doubtful"),
         Verdict::Failed => ("bad", "Failed"),
@@ -63,15 +45,15 @@ fn heading(record: &Record, title: &str) -> Markup {
             h1 { (title) }
             p.meta {
                 span class={ "verdict " (class) } { (verdict) }
-                " · " (record.run.time.replace('T', " ").replace('Z', " UTC"))
-                " · ffdp " (record.run.ffdp_version) " on " (record.run.device)
+                " · " (measures.run.time.replace('T', " ").replace('Z', " UTC"))
+                " · ffdp " (measures.run.ffdp_version) " on " (measures.run.device)
             }
         }
     }
 }
 
-fn warnings(record: &Record) -> Markup {
-    let all: Vec<&String> = record.assessment.reasons.iter().chain(&record.warnings).collect();
+fn warnings(measures: &Measures) -> Markup {
+    let all: Vec<&String> = measures.assessment.reasons.iter().chain(&measures.warnings).collect();
     markup! {
         @if !all.is_empty() {
             section.notes {

@@ -1,32 +1,23 @@
 //! The measures of a registration, as `metrics.json` holds them.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use ffdp_burn::transform::RoundTrip;
-use ffdp_image::image::{Affine, Geometry, LabelMap, Physical, Volume};
+use ffdp_image::image::{Geometry, Volume};
 use ffdp_image::metrics::{
-    Coverage, DiceScores, DistanceUnit, JacobianDistribution, LabelSurface,
-    TargetRegistrationError, dice, dice_of, foreground, information, jacobian, local_ncc, ncc,
-    surface_distances, surface_mean,
+    BeforeAfter, JacobianDistribution, JacobianReport, Lengths, Overlap, SimilarityMeasures,
+    TargetRegistrationError,
 };
 use ffdp_register::{Assessment, Settings, StageReport};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::in_parallel::in_parallel;
 use crate::names::{arguments, as_text};
 use crate::time::{unix_seconds, utc};
 
-/// Vectors whose lengths one thread adds.
-const PART: usize = 1 << 16;
-
-/// Window of the reported local correlation, in voxels.
-const LOCAL_NCC_WINDOW: usize = 7;
-
-/// What is known about every finished registration, of whole images or slab by slab.
+/// Everything that is known about a finished registration.
 #[derive(Debug, Serialize)]
-pub struct Record {
+pub struct Measures {
     #[serde(flatten)]
     pub run: Provenance,
     pub fixed: Input,
@@ -54,21 +45,28 @@ pub struct Record {
     pub seconds: Seconds,
     /// The most memory the process had resident; null where the system does not say.
     pub peak_memory_bytes: Option<u64>,
-}
-
-/// Everything that is known about a finished registration of whole images.
-#[derive(Debug, Serialize)]
-pub struct Measures {
-    #[serde(flatten)]
-    pub record: Record,
     pub similarity: BeforeAfter<SimilarityMeasures>,
     pub folds: Folds,
     /// How far points move, from where the headers place them: by the whole map.
     pub motion_mm: Lengths,
     /// Of it, the deformation alone.
     pub displacement_mm: Lengths,
-    /// How well the inverse displacement undoes the displacement, where one is written.
+    /// How well the inverse displacement undoes the displacement, where one is written that is whole in memory.
     pub inverse: Option<RoundTrip>,
+    /// All of them, by rank, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<Process>,
+}
+
+/// One of several processes.
+#[derive(Debug, Serialize)]
+pub struct Process {
+    pub host: String,
+    /// First plane, and the one after the last, of the displacement that it held on the last level; null without a
+    /// deformation.
+    pub planes: Option<[usize; 2]>,
+    /// Null where the system does not say.
+    pub peak_memory_bytes: Option<u64>,
 }
 
 /// What ran where.
@@ -91,9 +89,8 @@ pub struct Provenance {
 pub struct Input {
     #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
-    /// Of the file, as it lies on disk; not of one that is read slab by slab.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sha256: Option<String>,
+    /// Of the file, as it lies on disk.
+    pub sha256: String,
     pub size: [usize; 3],
     pub spacing_mm: [f64; 3],
     /// Anatomical direction in which each voxel axis grows.
@@ -102,32 +99,6 @@ pub struct Input {
     pub origin_mm: [f64; 3],
     /// Low and high corner of the voxel centres, RAS.
     pub bounding_box_mm: [[f64; 3]; 2],
-}
-
-/// A value with the images as their headers place them, and with the result.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct BeforeAfter<T> {
-    pub before: T,
-    pub after: T,
-}
-
-impl BeforeAfter<f64> {
-    /// Both.
-    pub fn pair(self) -> [f64; 2] {
-        [self.before, self.after]
-    }
-}
-
-/// How alike two images are, at full resolution, over the voxels that both cover; 1 is best. Null where there are none.
-#[derive(Debug, Serialize)]
-pub struct SimilarityMeasures {
-    /// Pearson's correlation.
-    pub ncc: f64,
-    /// Mean squared local correlation in windows of 7^3 voxels, over the voxels above the fixed
-    /// image's lowest value; flat windows count as 0.
-    pub local_ncc_foreground: f64,
-    /// Mutual information as a part of the joint entropy, 32 bins: 0..1.
-    pub nmi: f64,
 }
 
 /// Volume change and folds of the whole map: det J of `p + u(p)` times the determinant of the affine map.
@@ -157,46 +128,6 @@ pub struct Distribution {
     pub max: f64,
     /// Part of the voxels with det J <= 0, in percent.
     pub folded_percent: f64,
-}
-
-/// Lengths of vectors over the fixed grid, in mm.
-#[derive(Debug, Serialize)]
-pub struct Lengths {
-    pub mean: f64,
-    pub max: f64,
-}
-
-/// Overlap of labels.
-#[derive(Debug, Serialize)]
-pub struct Overlap {
-    /// Mean over the labels present in both maps.
-    pub mean: BeforeAfter<f64>,
-    /// The same, weighted by the inverse volume in the fixed map.
-    pub inverse_volume_mean: BeforeAfter<f64>,
-    /// Distances of the labels' surfaces; null on a sheared grid.
-    pub surfaces: Option<Surfaces>,
-    pub labels: Vec<LabelOverlap>,
-}
-
-/// How far the surfaces of labels lie apart: means over the labels, in mm.
-#[derive(Debug, Serialize)]
-pub struct Surfaces {
-    /// 95th percentile of the distances.
-    pub hd95_mm: BeforeAfter<f64>,
-    /// Cumulative HD90 (FFDP paper): mean of the smallest 90 % of the distances, of the worse
-    /// direction.
-    pub hd90_cumulative_mm: BeforeAfter<f64>,
-}
-
-/// Overlap of one label; null where it is absent from either map.
-#[derive(Debug, Serialize)]
-pub struct LabelOverlap {
-    pub id: i32,
-    pub fixed_voxels: u64,
-    pub before: Option<f64>,
-    pub after: Option<f64>,
-    /// 95th percentile of the distances between the surfaces after registration, in mm.
-    pub hd95_after_mm: Option<f64>,
 }
 
 /// Where the time went.
@@ -234,7 +165,7 @@ impl Provenance {
 
 impl Input {
     /// Of an image's file, the file's hash and the grid.
-    pub fn of(path: &Path, sha256: Option<String>, geometry: &Geometry) -> Self {
+    pub fn of(path: &Path, sha256: String, geometry: &Geometry) -> Self {
         Self {
             path: path.to_path_buf(),
             sha256,
@@ -247,27 +178,6 @@ impl Input {
     }
 }
 
-/// Which voxels of the fixed image can be compared: those that a map sends into the moving image.
-pub struct Compared {
-    inside: Vec<bool>,
-    /// With the window around them.
-    windows: Vec<bool>,
-}
-
-impl Compared {
-    /// Of a map that is known.
-    pub fn of(coverage: &Coverage) -> Self {
-        let reach = (LOCAL_NCC_WINDOW / 2) as f64;
-        Self { inside: coverage.inside(0.0), windows: coverage.inside(reach) }
-    }
-
-    /// Of ones on the moving grid, as a map shows them.
-    pub fn of_ones(shown: &Volume) -> Self {
-        let inside = shows_all(shown);
-        Self { windows: inside.clone(), inside }
-    }
-}
-
 /// Where ones on the moving grid, as a map shows them, are whole.
 pub fn shows_all(shown: &Volume) -> Vec<bool> {
     /// Sums of interpolation weights are rounded.
@@ -275,38 +185,9 @@ pub fn shows_all(shown: &Volume) -> Vec<bool> {
     shown.data.par_iter().map(|&one| one >= INSIDE).collect()
 }
 
-impl SimilarityMeasures {
-    /// The similarity of a moving image, resampled on the fixed grid, to the fixed one.
-    pub fn of(fixed: &Volume, moved: &Volume, compared: &Compared) -> ffdp_image::Result<Self> {
-        const BINS: usize = 32;
-        let size = fixed.geometry.size;
-        let mut windows = foreground(&fixed.data);
-        windows.par_iter_mut().zip(&compared.windows).for_each(|(one, other)| *one &= other);
-        let pick = |image: &Volume| -> Vec<f32> {
-            let voxels = image.data.par_iter().zip(&compared.inside);
-            voxels.filter(|(_, inside)| **inside).map(|(value, _)| *value).collect()
-        };
-        let (ncc, nmi) = match (pick(fixed), pick(moved)) {
-            (fixed, _) if fixed.is_empty() => (f64::NAN, f64::NAN),
-            (fixed, moved) => {
-                let shared = information(&fixed, &moved, BINS)?;
-                (ncc(&fixed, &moved)?, shared.normalized() - 1.0)
-            }
-        };
-        let local = local_ncc(&fixed.data, &moved.data, size, LOCAL_NCC_WINDOW, Some(&windows))?;
-        Ok(Self { ncc, local_ncc_foreground: local, nmi })
-    }
-}
-
 impl Folds {
-    /// Of a displacement `[3, D, H, W]` in voxels on a grid of `size` (x, y, z), after which an affine map changes all
-    /// volumes by `determinant`.
-    pub fn of(
-        displacement: &[f32],
-        size: [usize; 3],
-        determinant: f64,
-    ) -> ffdp_image::Result<Self> {
-        let report = jacobian(displacement, size)?;
+    /// Of a displacement, after which an affine map changes all volumes by `determinant`.
+    pub fn new(report: &JacobianReport, determinant: f64) -> Self {
         let whole = |d: JacobianDistribution| Distribution {
             min: determinant * d.min,
             p1: determinant * d.p1,
@@ -315,117 +196,13 @@ impl Folds {
             max: determinant * d.max,
             folded_percent: 100.0 * d.fold_fraction,
         };
-        Ok(Self {
+        Self {
             voxels: report.true_folds,
             percent: 100.0 * report.true_fold_fraction,
             jacobian_central: whole(report.central),
             jacobian_forward: whole(report.forward),
             jacobian_backward: whole(report.backward),
             sd_log_jacobian: report.sd_log,
-        })
-    }
-}
-
-impl Lengths {
-    /// Of the motion `A (p + u(p)) - p` of points: `u` `[3, D, H, W]` in voxels of a grid, `A` in RAS mm.
-    pub fn of(vectors: &[f32], grid: &Geometry, affine: &Affine<Physical, Physical>) -> Self {
-        let count = vectors.len() / 3;
-        let to_mm = grid.voxel_to_mm();
-        let moved = to_mm.then(affine);
-        let [x, y, _] = grid.size;
-        let square = |i: usize| {
-            let p = [i % x, i / x % y, i / (x * y)].map(|v| v as f64);
-            let q = std::array::from_fn(|c| p[c] + f64::from(vectors[c * count + i]));
-            let (from, to) = (to_mm.apply(p), moved.apply(q));
-            (0..3).map(|c| (to[c] - from[c]).powi(2)).sum()
-        };
-        let part = |part: usize| {
-            let voxels = part * PART..count.min((part + 1) * PART);
-            voxels
-                .map(square)
-                .map(f64::sqrt)
-                .fold((0.0, 0.0), |(sum, max), v| (sum + v, v.max(max)))
-        };
-        // Added in order: the same bits on any number of threads.
-        let parts: Vec<(f64, f64)> = (0..count.div_ceil(PART)).into_par_iter().map(part).collect();
-        let sum: f64 = parts.iter().map(|(sum, _)| sum).sum();
-        Self { mean: sum / count as f64, max: parts.iter().fold(0.0, |m, (_, max)| max.max(m)) }
-    }
-}
-
-impl Overlap {
-    /// Of the moving labels on the fixed grid, by the headers alone and with the result.
-    /// A label of `moving` that is nowhere on the fixed grid scores 0: it was lost. Of all labels, or those
-    /// that were asked for.
-    pub fn of(
-        fixed: &LabelMap,
-        moving: &LabelMap,
-        [before, after]: [&LabelMap; 2],
-        asked: Option<&[i32]>,
-    ) -> ffdp_image::Result<Self> {
-        let present = moving.ids();
-        let score = |moved: &LabelMap| {
-            let scores = match asked {
-                Some(ids) => dice_of(&fixed.data, &moved.data, ids)?,
-                None => dice(&fixed.data, &moved.data)?,
-            };
-            Ok::<_, ffdp_image::Error>(scores.counting_lost(&present))
-        };
-        let (labels_before, labels_after) = (before, after);
-        let scores = [score(before)?, score(after)?];
-        let ids = Self::ids(&scores);
-        // Both maps lie on the fixed grid: what is refused is a sheared one.
-        let distances =
-            |moved| surface_distances(fixed, moved, &ids, DistanceUnit::Millimetres).ok();
-        let (near, far) = in_parallel(|| distances(labels_before), || distances(labels_after));
-        Ok(Self::new(&scores, near.zip(far)))
-    }
-
-    fn ids(scores: &[DiceScores; 2]) -> Vec<i32> {
-        let all = scores.iter().flat_map(|scores| &scores.labels).map(|label| label.id);
-        let all: BTreeSet<i32> = all.collect();
-        all.into_iter().collect()
-    }
-
-    /// Of scores before and after, and the distances of the surfaces of all their labels.
-    pub fn new(
-        scores: &[DiceScores; 2],
-        distances: Option<(Vec<LabelSurface>, Vec<LabelSurface>)>,
-    ) -> Self {
-        let ([before, after], ids) = (scores, Self::ids(scores));
-        let known = |value: f64| (!value.is_nan()).then_some(value);
-        let score = |scores: &DiceScores, id| scores.get(id).and_then(|label| known(label.dice));
-        let labels = ids.iter().enumerate().map(|(i, &id)| LabelOverlap {
-            id,
-            fixed_voxels: before
-                .get(id)
-                .or_else(|| after.get(id))
-                .map_or(0, |label| label.fixed_voxels),
-            before: score(before, id),
-            after: score(after, id),
-            hd95_after_mm: distances.as_ref().and_then(|(_, after)| known(after[i].hd95)),
-        });
-        Self {
-            mean: BeforeAfter { before: before.mean(), after: after.mean() },
-            inverse_volume_mean: BeforeAfter {
-                before: before.inverse_volume_mean(),
-                after: after.inverse_volume_mean(),
-            },
-            surfaces: distances.as_ref().map(|(before, after)| Surfaces::of(before, after)),
-            labels: labels.collect(),
-        }
-    }
-}
-
-impl Surfaces {
-    fn of(before: &[LabelSurface], after: &[LabelSurface]) -> Self {
-        let mean = |measure: fn(&LabelSurface) -> f64| BeforeAfter {
-            before: surface_mean(before, measure),
-            after: surface_mean(after, measure),
-        };
-        Self {
-            hd95_mm: mean(|label| label.hd95),
-            hd90_cumulative_mm: mean(|label| label.hd90_cumulative),
         }
     }
 }

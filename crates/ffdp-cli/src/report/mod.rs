@@ -12,10 +12,9 @@ mod pictures;
 pub mod scatter;
 mod sections;
 pub mod shapes;
-pub mod slabs;
 pub mod slices;
 mod summary;
 mod surface;
 
-pub use html::{STYLE, html, html_of_slabs};
+pub use html::{STYLE, html};
 pub use summary::{summary, verdict};

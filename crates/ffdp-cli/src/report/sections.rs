@@ -3,10 +3,10 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::charts;
-use super::measures::{BeforeAfter, Input, Measures, Record};
+use super::measures::{Input, Measures};
 use crate::failure::Result;
 use crate::settings::{similarity_of, to_toml};
-use ffdp_image::metrics::ErrorStatistics;
+use ffdp_image::metrics::{BeforeAfter, ErrorStatistics, LabelOverlap};
 use ffdp_register::{NewtonStep, StageReport, Stop};
 use ffdp_train::report::tile;
 
@@ -18,7 +18,7 @@ pub fn headlines(measures: &Measures) -> Markup {
     html! {
         section.headlines {
             (tile("Local correlation²", &format!("{:.3}", local[1]), &format!("from {:.3}", local[0])))
-            @if let Some(dice) = &measures.record.dice {
+            @if let Some(dice) = &measures.dice {
                 (tile("Mean Dice", &format!("{:.3}", dice.mean.after),
                       &format!("from {:.3}", dice.mean.before)))
             } @else {
@@ -26,15 +26,15 @@ pub fn headlines(measures: &Measures) -> Markup {
             }
             (tile("Folded voxels", &measures.folds.voxels.to_string(),
                   &format!("{:.4} % of the grid", measures.folds.percent)))
-            @if let Some(tre) = &measures.record.landmarks_mm {
+            @if let Some(tre) = &measures.landmarks_mm {
                 (tile("Landmarks", &format!("{:.2} mm", tre.after.mean),
                       &format!("apart, from {:.2} mm", tre.before.mean)))
             }
             (tile("Motion", &format!("{:.2} mm", measures.motion_mm.mean),
                   &format!("largest {:.1} mm; deformation {:.2} mm", measures.motion_mm.max,
                            measures.displacement_mm.mean)))
-            (tile("Time", &format!("{:.1} s", measures.record.seconds.total),
-                  &format!("{:.1} s of it registration", measures.record.seconds.register)))
+            (tile("Time", &format!("{:.1} s", measures.seconds.total),
+                  &format!("{:.1} s of it registration", measures.seconds.register)))
         }
     }
 }
@@ -60,10 +60,10 @@ pub fn measures(measures: &Measures) -> Markup {
                          before.local_ncc_foreground, after.local_ncc_foreground))
                     (row("Normalised mutual information, 0 to 1", before.nmi, after.nmi))
                     (row("Overlap of the images, part of the smaller one",
-                         measures.record.overlap_percent.before / 100.0,
-                         measures.record.overlap_percent.after / 100.0))
-                    (row("Loss that was minimised, last level", measures.record.loss.before,
-                         measures.record.loss.after))
+                         measures.overlap_percent.before / 100.0,
+                         measures.overlap_percent.after / 100.0))
+                    (row("Loss that was minimised, last level", measures.loss.before,
+                         measures.loss.after))
                 }
             }
             table.numbers {
@@ -91,15 +91,15 @@ pub fn measures(measures: &Measures) -> Markup {
                 (format!("{:.4}", folds.percent)) " %). Standard deviation of ln det J: "
                 (format!("{:.4}", folds.sd_log_jacobian)) "."
             }
-            (landmarks(&measures.record))
-            (affine(&measures.record))
+            (landmarks(measures))
+            (affine(measures))
         }
     }
 }
 
 /// The distances of corresponding landmarks.
-pub(super) fn landmarks(record: &Record) -> Markup {
-    let Some(tre) = &record.landmarks_mm else { return html! {} };
+fn landmarks(measures: &Measures) -> Markup {
+    let Some(tre) = &measures.landmarks_mm else { return html! {} };
     let cells = |of: &ErrorStatistics| [of.mean, of.median, of.p95, of.max];
     html! {
         table.numbers {
@@ -121,25 +121,25 @@ pub(super) fn landmarks(record: &Record) -> Markup {
 }
 
 /// The affine map, with its space.
-pub(super) fn affine(record: &Record) -> Markup {
-    let [most, _, least] = record.affine_singular_values;
+fn affine(measures: &Measures) -> Markup {
+    let [most, _, least] = measures.affine_singular_values;
     html! {
         table.numbers {
             caption { "Affine map from points of the fixed to points of the moving image, RAS mm" }
             tbody {
-                @for row in &record.affine {
+                @for row in &measures.affine {
                     tr { @for value in row { td { (format!("{value:.5}")) } } }
                 }
             }
         }
         p.note {
-            "It changes volumes by " (format!("{:.4}", record.affine_determinant))
+            "It changes volumes by " (format!("{:.4}", measures.affine_determinant))
             " and stretches by " (format!("{least:.3}")) " to " (format!("{most:.3}")) "."
         }
     }
 }
 
-pub(super) fn row(name: &str, before: f64, after: f64) -> Markup {
+fn row(name: &str, before: f64, after: f64) -> Markup {
     html! {
         tr {
             th scope="row" { (name) }
@@ -150,11 +150,11 @@ pub(super) fn row(name: &str, before: f64, after: f64) -> Markup {
 }
 
 /// Dice of every label, the worst first.
-pub fn overlap(record: &Record) -> Markup {
-    let Some(dice) = &record.dice else { return html! {} };
+pub fn overlap(measures: &Measures) -> Markup {
+    let Some(dice) = &measures.dice else { return html! {} };
     let mut labels: Vec<_> = dice.labels.iter().collect();
     labels.sort_by(|a, b| {
-        let key = |label: &&super::measures::LabelOverlap| label.after.unwrap_or(f64::INFINITY);
+        let key = |label: &&LabelOverlap| label.after.unwrap_or(f64::INFINITY);
         key(a).total_cmp(&key(b)).then(a.id.cmp(&b.id))
     });
     let shown = |value: Option<f64>| value.map_or("absent".to_string(), |v| format!("{v:.4}"));
@@ -221,13 +221,13 @@ fn dumbbell(before: Option<f64>, after: Option<f64>) -> Markup {
 }
 
 /// A curve and a table per stage.
-pub fn convergence(record: &Record) -> Markup {
-    let several = record.stages.len() > 1;
+pub fn convergence(measures: &Measures) -> Markup {
+    let several = measures.stages.len() > 1;
     html! {
         section {
             h2 { "Convergence" }
-            @for (index, stage) in record.stages.iter().enumerate() {
-                @let unit = record.settings.stages.get(index).map_or("loss", unit);
+            @for (index, stage) in measures.stages.iter().enumerate() {
+                @let unit = measures.settings.stages.get(index).map_or("loss", unit);
                 div.stage {
                     @if several { h3 { (index + 1) ". " (stage.transform) } }
                     @else { h3 { (stage.transform) } }
@@ -333,8 +333,8 @@ fn unit(stage: &ffdp_register::Stage) -> &'static str {
 type Row<'a> = (&'a str, &'a dyn Fn(&Input) -> String);
 
 /// The two files.
-pub fn inputs(record: &Record) -> Markup {
-    let both = [("fixed", &record.fixed), ("moving", &record.moving)];
+pub fn inputs(measures: &Measures) -> Markup {
+    let both = [("fixed", &measures.fixed), ("moving", &measures.moving)];
     let triple = |values: [f64; 3]| values.map(|v| format!("{v:.2}")).join(" · ");
     let rows: [Row; 6] = [
         ("file", &|input| input.path.display().to_string()),
@@ -359,11 +359,9 @@ pub fn inputs(record: &Record) -> Markup {
                             @for (_, input) in both { td { (value(input)) } }
                         }
                     }
-                    @if let (Some(fixed), Some(moving)) = (&both[0].1.sha256, &both[1].1.sha256) {
-                        tr {
-                            th scope="row" { "SHA-256" }
-                            @for hash in [fixed, moving] { td { code.hash { (hash) } } }
-                        }
+                    tr {
+                        th scope="row" { "SHA-256" }
+                        @for (_, input) in both { td { code.hash { (input.sha256) } } }
                     }
                 }
             }
@@ -373,14 +371,13 @@ pub fn inputs(record: &Record) -> Markup {
 }
 
 /// How it was run, and all settings.
-pub fn run(record: &Record) -> Result<Markup> {
-    let run = &record.run;
-    let seconds = &record.seconds;
-    let memory = match record.peak_memory_bytes {
+pub fn run(measures: &Measures) -> Result<Markup> {
+    let Measures { run, seconds, .. } = measures;
+    let memory = match measures.peak_memory_bytes {
         Some(bytes) => format!("{:.2} GB", bytes as f64 / 1e9),
         None => "not known".to_string(),
     };
-    let affine = record.affine.map(|row| row.map(|v| format!("{v:>10.5}")).join(" ")).join("\n");
+    let affine = measures.affine.map(|row| row.map(|v| format!("{v:>10.5}")).join(" ")).join("\n");
     Ok(html! {
         section {
             h2 { "Run" }
@@ -401,7 +398,7 @@ pub fn run(record: &Record) -> Result<Markup> {
             } }
             details {
                 summary { "All settings (settings.toml)" }
-                pre { (to_toml(&record.settings)?) }
+                pre { (to_toml(&measures.settings)?) }
             }
         }
     })

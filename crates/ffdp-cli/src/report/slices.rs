@@ -7,13 +7,12 @@
 use std::ops::Range;
 
 use ffdp_image::image::{Geometry, Volume};
-use ffdp_image::metrics::determinant_of;
+use ffdp_image::metrics::{FieldPlanes, determinant_of};
 use ffdp_train::pictures::{Canvas, Rgb};
 use rayon::prelude::*;
 
 use super::colours::{FOLD, GRID, diverging, gray, heat};
 use crate::failure::Result;
-use crate::in_parallel::in_parallel;
 
 mod controls;
 
@@ -50,27 +49,13 @@ pub enum View {
 
 const VIEWS: usize = 10;
 
-/// The images of a report, all on the fixed grid.
-pub struct Slices<'a> {
-    pub fixed: &'a Volume,
-    /// The moving image by the headers alone.
-    pub before: &'a Volume,
-    pub warped: &'a Volume,
-    /// Displacement `[3, D, H, W]` in voxels.
-    pub displacement: &'a [f32],
-    /// det J of a voxel; by default that of the displacement, by central differences.
-    pub determinant: Option<&'a (dyn Fn(usize) -> f32 + Sync)>,
-    /// The control points of the displacement, where it is a spline.
-    pub controls: Option<&'a Geometry>,
-}
-
 /// What is looked up at every pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     Fixed,
     Before,
     Warped,
-    /// A component of the displacement in RAS mm.
+    /// A component of the displacement, in voxels as it comes, in RAS mm as it is drawn.
     Displacement(usize),
     Determinant,
 }
@@ -101,48 +86,6 @@ pub struct Pictures {
 }
 
 impl Pictures {
-    /// Of whole images.
-    ///
-    /// # Errors
-    /// An image without a finite voxel.
-    pub fn draw(slices: &Slices) -> Result<Self> {
-        let geometry = &slices.fixed.geometry;
-        let (fixed, before) =
-            in_parallel(|| Window::of(slices.fixed), || Window::of(slices.before));
-        let windows = [fixed?, before?];
-        let centre = centre_of_mass_mm(slices.fixed, windows[0]);
-        let mut panels = Panels::new(geometry, (centre, "centre of mass"));
-        panels.controls = slices.controls.cloned();
-        let count = geometry.len();
-        let component = |c: usize| &slices.displacement[c * count..][..count];
-        let data: [&[f32]; QUANTITIES - 1] = [
-            &slices.fixed.data,
-            &slices.before.data,
-            &slices.warped.data,
-            component(0),
-            component(1),
-            component(2),
-        ];
-        let Panels { frame, values, .. } = &mut panels;
-        values.par_iter_mut().zip(data).for_each(|(values, data)| frame.add(values, 0, data));
-        // Only what was read of them is brought to mm, and only the voxels that are seen have a determinant.
-        let linear = geometry.voxel_to_mm().linear();
-        let first = Quantity::Displacement(0).index();
-        let [x, y, z, ..] = &mut values[first..] else { unreachable!("a displacement has three") };
-        for ((x, y), z) in x.iter_mut().zip(y).zip(z) {
-            let voxels = [*x, *y, *z];
-            [*x, *y, *z] = linear.map(|row| (0..3).map(|k| row[k] * voxels[k]).sum());
-        }
-        let of_displacement = determinant_of(slices.displacement, geometry.size)?;
-        let determinant = slices.determinant.unwrap_or(&of_displacement);
-        frame.add_nearest(
-            &mut values[Quantity::Determinant.index()],
-            0..geometry.size[2],
-            |z, voxel| determinant(z * frame.plane + voxel),
-        );
-        Ok(panels.draw(windows))
-    }
-
     /// A view of a plane: 0 axial, 1 coronal, 2 sagittal.
     pub fn get(&self, plane: usize, view: View) -> &Canvas {
         &self.planes[plane][view as usize]
@@ -163,6 +106,8 @@ struct Frame {
     /// Voxels along x, and in a plane of the grid.
     row: usize,
     plane: usize,
+    /// From voxels to RAS mm.
+    linear: [[f64; 3]; 3],
     /// Width and height of each picture.
     sizes: [[usize; 2]; 3],
     points: Vec<[f64; 3]>,
@@ -207,6 +152,7 @@ impl Frame {
         let mut frame = Self {
             row: nx,
             plane: nx * ny,
+            linear: geometry.voxel_to_mm().linear(),
             sizes,
             inside: vec![false; points.len()],
             points,
@@ -287,33 +233,55 @@ impl Panels {
         Self { frame, values, controls: None }
     }
 
-    /// Whether pixels look at a plane: of large images most are between those that do.
-    pub fn look_at(&self, plane: usize) -> bool {
-        !self.frame.taps[plane].is_empty() || !self.frame.nearest[plane].is_empty()
+    /// Planes through the centre of mass of an image, on its grid.
+    ///
+    /// # Errors
+    /// An image without a finite voxel.
+    pub fn through_mass(image: &Volume) -> Result<Self> {
+        let centre = centre_of_mass_mm(image, Window::of(image)?);
+        Ok(Self::new(&image.geometry, (centre, "centre of mass")))
     }
 
     /// Takes what is needed of planes of the grid, from `first` on; each plane comes once.
     pub fn add(&mut self, quantity: Quantity, first: usize, planes: &[f32]) {
-        let values = &mut self.values[quantity.index()];
-        match quantity {
-            Quantity::Determinant => {
-                let all = first..first + planes.len() / self.frame.plane;
-                let value = |z: usize, voxel: usize| planes[(z - first) * self.frame.plane + voxel];
-                self.frame.add_nearest(values, all, value);
-            }
-            _ => self.frame.add(values, first, planes),
+        self.frame.add(&mut self.values[quantity.index()], first, planes);
+    }
+
+    /// The same of a displacement in voxels.
+    ///
+    /// # Errors
+    /// When the planes are not of the grid's size.
+    pub fn add_displacement(&mut self, planes: &FieldPlanes) -> ffdp_image::Result<()> {
+        let FieldPlanes { displacement, first, own } = planes;
+        let plane = self.frame.plane;
+        let held = displacement.len() / (3 * plane);
+        for component in 0..3 {
+            let start = component * held + own.start - first;
+            let values = &displacement[start * plane..(start + own.len()) * plane];
+            self.add(Quantity::Displacement(component), own.start, values);
         }
+        let size = [self.frame.row, plane / self.frame.row, held];
+        let determinant = determinant_of(displacement, size)?;
+        self.add_determinants(own.clone(), |z, voxel| determinant((z - first) * plane + voxel));
+        Ok(())
     }
 
-    /// The same value everywhere.
-    pub fn fill(&mut self, quantity: Quantity, value: f64) {
-        self.values[quantity.index()].fill(value);
+    /// Only the voxels that are seen have a determinant: by plane and place in it.
+    fn add_determinants(&mut self, planes: Range<usize>, of: impl Fn(usize, usize) -> f32) {
+        let values = &mut self.values[Quantity::Determinant.index()];
+        self.frame.add_nearest(values, planes, of);
     }
 
-    /// The pictures, with intensities between those that are seen.
-    pub fn finish(self) -> Pictures {
-        let windows = [Quantity::Fixed, Quantity::Before].map(|q| Window::of_seen(self.seen(q)));
-        self.draw(windows)
+    /// Brings the displacement to mm: only what was read of it.
+    fn to_mm(&mut self) {
+        let first = Quantity::Displacement(0).index();
+        let [x, y, z, ..] = &mut self.values[first..] else {
+            unreachable!("a displacement has three")
+        };
+        for ((x, y), z) in x.iter_mut().zip(y).zip(z) {
+            let voxels = [*x, *y, *z];
+            [*x, *y, *z] = self.frame.linear.map(|row| (0..3).map(|k| row[k] * voxels[k]).sum());
+        }
     }
 
     /// Values inside the grid, ascending.
@@ -325,7 +293,10 @@ impl Panels {
         seen
     }
 
-    fn draw(self, windows: [Window; 2]) -> Pictures {
+    /// The pictures, with intensities between those that are seen.
+    pub fn draw(mut self) -> Pictures {
+        self.to_mm();
+        let windows = [Quantity::Fixed, Quantity::Before].map(|q| Window::of_seen(self.seen(q)));
         let log_jacobian_range = log_jacobian_range(self.seen(Quantity::Determinant));
         let draw = |plane: usize| {
             let pixels = |[width, height]: [usize; 2]| width * height;

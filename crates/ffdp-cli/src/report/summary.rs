@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use ffdp_image::metrics::Surfaces;
 use ffdp_register::{Assessment, Verdict};
 
-use super::measures::{Measures, Seconds, Surfaces};
+use super::measures::{Measures, Seconds};
 
 /// The verdict, and a line for each thing that speaks against the result.
 pub fn verdict(assessment: &Assessment) -> String {
@@ -19,16 +20,17 @@ pub fn verdict(assessment: &Assessment) -> String {
 
 /// The text that `register` prints to stdout.
 pub fn summary(measures: &Measures) -> String {
-    let mut text = verdict(&measures.record.assessment);
+    let mut text = verdict(&measures.assessment);
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<22}{value}");
     };
-    let similarity = &measures.similarity;
+    let (similarity, loss) = (&measures.similarity, measures.loss);
+    line("loss", format!("{:.5} -> {:.5}", loss.before, loss.after));
     let (before, after) = (&similarity.before, &similarity.after);
     line("correlation", format!("{:.4} -> {:.4}", before.ncc, after.ncc));
     let (local, after) = (before.local_ncc_foreground, after.local_ncc_foreground);
     line("local correlation^2", format!("{local:.4} -> {after:.4} (7^3 windows, foreground)"));
-    if let Some(dice) = &measures.record.dice {
+    if let Some(dice) = &measures.dice {
         let present = dice.labels.iter().filter(|label| label.after.is_some()).count();
         let (before, after) = (dice.mean.before, dice.mean.after);
         line("mean Dice", format!("{before:.4} -> {after:.4} ({present} labels)"));
@@ -41,7 +43,7 @@ pub fn summary(measures: &Measures) -> String {
             }
         }
     }
-    if let Some(tre) = &measures.record.landmarks_mm {
+    if let Some(tre) = &measures.landmarks_mm {
         let (before, after, count) = (tre.before.mean, tre.after.mean, tre.errors_mm.len());
         line("landmarks", format!("mean {before:.2} -> {after:.2} mm ({count} pairs)"));
     }
@@ -64,7 +66,7 @@ pub fn summary(measures: &Measures) -> String {
             format!("95 % below {p95:.3} voxels ({mm:.3} mm), largest {max:.2} voxels"),
         );
     }
-    let Seconds { read, start, register, iterations, results, total } = measures.record.seconds;
+    let Seconds { read, start, register, iterations, results, total } = measures.seconds;
     line(
         "time",
         format!(

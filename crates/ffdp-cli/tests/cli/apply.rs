@@ -248,7 +248,7 @@ fn a_background_fills_what_the_image_does_not_reach() {
     assert_eq!(moved.data, shifted(&vec![3.0; grid().len()], -1024.0));
     let more = ["--interpolation", "label", "--background", "0.5"];
     let run = apply(&folder, "labels.nii", "moved.nii", &more);
-    assert!(run.code == 1 && run.stderr.contains("0.5 is no label"), "{}", run.stderr);
+    assert!(run.code == 1 && run.stderr.contains("must be a label, got 0.5"), "{}", run.stderr);
 }
 
 #[test]

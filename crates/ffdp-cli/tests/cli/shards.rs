@@ -255,6 +255,51 @@ fn large_labels_are_carried_exactly_slab_by_slab() {
 }
 
 #[test]
+fn metrics_of_slabs_lack_no_measure_of_a_whole_run() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let points = "x,y,z\n3,-20,11\n-40,7,33\n0,0,0\n";
+    fs::write(folder.path("points.csv"), points).expect("writable");
+    let files = ["fixed_labels.nii.gz", "moving_labels.nii.gz", "points.csv"];
+    let [fixed, moving, points] = files.map(|name| folder.path(name));
+    let given = ["--fixed-labels", &fixed, "--moving-labels", &moving, "--landmarks", &points];
+    let few = ["--shrink", "2,1", "--iterations", "10,6", "--match-histograms", "--json"];
+    let metrics = |out: &str, more: &[&str]| -> Value {
+        let more = [&few[..], &given, &[points.as_str()], more].concat();
+        let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", out, &more);
+        run.succeeded();
+        serde_json::from_str(&run.stdout).expect("JSON")
+    };
+    let (whole, slabs) = (metrics("whole", &[]), metrics("slabs", &["--slabs"]));
+    let names = |metrics: &Value| -> Vec<String> {
+        metrics.as_object().expect("an object").keys().cloned().collect()
+    };
+    assert_eq!(names(&whole), names(&slabs));
+    assert_eq!(whole["fixed"], slabs["fixed"]);
+    for pointer in [
+        "/similarity/before/ncc",
+        "/similarity/before/local_ncc_foreground",
+        "/similarity/after/ncc",
+        "/similarity/after/local_ncc_foreground",
+        "/similarity/after/nmi",
+        "/overlap_percent/after",
+        "/folds/jacobian_central/min",
+        "/folds/jacobian_forward/median",
+        "/folds/jacobian_backward/p99",
+        "/folds/sd_log_jacobian",
+        "/motion_mm/mean",
+        "/displacement_mm/max",
+        "/landmarks_mm/after/mean",
+        "/dice/mean/after",
+    ] {
+        let [a, b] = [&whole, &slabs].map(|metrics| {
+            metrics.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("{pointer}"))
+        });
+        assert!((a - b).abs() <= 5e-3 * a.abs().max(0.1), "{pointer}: {a} {b}");
+    }
+}
+
+#[test]
 fn a_run_of_slabs_has_a_report_with_every_picture() {
     let folder = Folder::new();
     write_pair(&folder, 32, 3);

@@ -1,8 +1,10 @@
 //! Which voxels of a fixed image a map sends into the moving image: only these can be compared.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
-use super::similarity::CHUNK;
+use super::similarity::{CHUNK, Compared};
 use crate::image::{Affine, Geometry, Physical, Voxel, index_affine};
 
 /// Positions are rounded: this near to the outermost voxel centres they lie inside (voxels).
@@ -14,6 +16,8 @@ pub struct Coverage<'a> {
     displacement: Option<&'a [f32]>,
     fixed: [usize; 3],
     moving: [usize; 3],
+    /// Of the fixed grid.
+    planes: Range<usize>,
 }
 
 impl<'a> Coverage<'a> {
@@ -29,14 +33,25 @@ impl<'a> Coverage<'a> {
         let across = (0..3).filter(|&i| fixed.size[i] == 1 && moving.size[i] == 1);
         across.for_each(|axis| rows[axis] = [0.0; 4]);
         let map = Affine::from_rows(rows);
-        Self { map, displacement, fixed: fixed.size, moving: moving.size }
+        let planes = 0..fixed.size[2];
+        Self { map, displacement, fixed: fixed.size, moving: moving.size, planes }
+    }
+
+    /// The same of some planes of the fixed grid alone: the displacement is that of their voxels, `[3, n, H, W]`.
+    pub fn of_planes(self, planes: Range<usize>) -> Self {
+        Self { planes, ..self }
+    }
+
+    /// Voxels of its planes.
+    fn count(&self) -> usize {
+        self.planes.len() * self.fixed[0] * self.fixed[1]
     }
 
     /// Where a fixed voxel comes from, in voxels of the moving grid.
     fn position(&self, offset: usize) -> [f64; 3] {
         let [x, y, _] = self.fixed;
-        let voxel = [offset % x, offset / x % y, offset / (x * y)].map(|v| v as f64);
-        let count = self.fixed.iter().product::<usize>();
+        let voxel = [offset % x, offset / x % y, self.planes.start + offset / (x * y)];
+        let (voxel, count) = (voxel.map(|v| v as f64), self.count());
         let at = |i: usize| match self.displacement {
             None => voxel[i],
             Some(u) => voxel[i] + f64::from(u[i * count + offset]),
@@ -58,7 +73,12 @@ impl<'a> Coverage<'a> {
                 (margins[i] - ROUNDING..=last - margins[i] + ROUNDING).contains(&q[i])
             })
         };
-        (0..self.fixed.iter().product()).into_par_iter().map(holds).collect()
+        (0..self.count()).into_par_iter().map(holds).collect()
+    }
+
+    /// The voxels that a [`SimilarityMeasures`](super::SimilarityMeasures) compares.
+    pub fn compared(&self) -> Compared {
+        Compared { inside: self.inside(0.0), windows: self.inside(Compared::REACH) }
     }
 
     /// Adds to values that were read with 0 outside what a `background` there would have added.
@@ -110,6 +130,25 @@ mod tests {
             (0..72)
                 .all(|i| margin[i] == (i % 6 == 2 && (1..3).contains(&(i / 6 % 4)) && i / 24 == 1))
         );
+    }
+
+    #[test]
+    fn planes_are_covered_as_in_the_whole() {
+        let (fixed, moving) = (grid([6, 4, 5]), grid([5, 4, 4]));
+        let u: Vec<f32> = (0..360).map(|i| (i as f32 * 0.7).sin()).collect();
+        let affine = Affine::from_parts(
+            [[1.0, 0.1, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+            [-0.5, 0.2, 0.3],
+        );
+        let whole = Coverage::new([&fixed, &moving], &affine, Some(&u)).inside(0.0);
+        for planes in [0..1, 1..4, 4..5] {
+            let part = |c: usize| &u[c * 120 + planes.start * 24..c * 120 + planes.end * 24];
+            let own = [part(0), part(1), part(2)].concat();
+            let coverage = Coverage::new([&fixed, &moving], &affine, Some(&own));
+            let inside = coverage.of_planes(planes.clone()).inside(0.0);
+            assert_eq!(inside, whole[planes.start * 24..planes.end * 24], "{planes:?}");
+        }
+        assert!(whole.iter().any(|inside| *inside) && whole.iter().any(|inside| !inside));
     }
 
     #[test]

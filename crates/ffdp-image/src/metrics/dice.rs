@@ -89,7 +89,7 @@ pub fn dice(fixed: &[i32], moved: &[i32]) -> Result<DiceScores> {
 pub fn dice_of(fixed: &[i32], moved: &[i32], ids: &[i32]) -> Result<DiceScores> {
     let mut counts = OverlapCounts::default();
     counts.add(fixed, moved)?;
-    Ok(counts.scores(ids.iter().copied()))
+    Ok(counts.dice_of(ids))
 }
 
 /// What Dice needs of two label maps, counted part by part: for maps that are never whole.
@@ -133,6 +133,11 @@ impl OverlapCounts {
     pub fn dice(&self) -> DiceScores {
         let ids: BTreeSet<i32> = self.0.keys().copied().filter(|&id| id != 0).collect();
         self.scores(ids)
+    }
+
+    /// As [`dice_of`] the whole maps.
+    pub fn dice_of(&self, ids: &[i32]) -> DiceScores {
+        self.scores(ids.iter().copied())
     }
 
     fn scores(&self, ids: impl IntoIterator<Item = i32>) -> DiceScores {

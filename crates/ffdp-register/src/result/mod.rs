@@ -1,9 +1,11 @@
 //! What a registration has found. It stays in shards until it is asked for, whole or piece by piece.
 
+mod inverse;
 mod warp;
 mod warped;
 
 pub use warp::{Folding, Warp};
+pub use warped::Shown;
 
 use burn::tensor::Device;
 
@@ -14,12 +16,20 @@ use crate::models::Deformed;
 use crate::parametric::Parametric;
 use crate::places::Places;
 use crate::processes::Processes;
+use crate::pyramid::finest_spacing_mm;
 use crate::report::{Outcome, StageReport};
+use crate::schedule::Settings;
 use crate::stages::StagesResult;
 use crate::start::Start;
+use crate::verdict::Evidence;
 use ffdp_burn::transform::{Composite, Displacement, Step};
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Geometry, Physical, Volume};
+use ffdp_image::metrics::{FieldPlanes, JacobianReport};
+use warp::{pieces, values};
+
+/// What a transform is held on that is evaluated anew wherever it is read.
+const COARSE: usize = 8;
 
 /// What a registration found: the map `phi(x) = A (x + w(x))` from fixed to moving.
 #[derive(Clone, Debug)]
@@ -112,6 +122,93 @@ impl Registration {
         }
     }
 
+    /// The grid of the fixed image.
+    pub fn grid(&self) -> &Geometry {
+        &self.fixed
+    }
+
+    /// The device that holds what is not cut.
+    pub fn device(&self) -> &Device {
+        &self.home
+    }
+
+    /// Where the run began, to be measured as the result is.
+    ///
+    /// # Errors
+    /// Those of a deformation that cannot be evaluated on the grid.
+    pub fn before(&self) -> Result<Self> {
+        let Start { affine, deformation } = &self.start;
+        let (affine, stages) = (*affine, Vec::new());
+        let warp = deformation.as_ref().map(|given| {
+            let coarse = self.fixed.resized(self.fixed.size.map(|n| n.div_ceil(COARSE)))?;
+            let fields = Fields::of_start(given.clone(), &coarse, &self.home)?;
+            Ok(Warp::new(fields, &self.fixed, &Processes::alone()))
+        });
+        let warp = warp.transpose()?;
+        Ok(Self { affine, warp, inverse: None, velocity: None, stages, ..self.clone() })
+    }
+
+    /// What is known of the result without measuring it, of a run with `settings`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](ffdp_image::Error::Invalid) for an initial map that cannot be inverted.
+    pub fn evidence(&self, settings: &Settings, moving: &Geometry) -> Result<Evidence<'_>> {
+        let initial = &self.start.affine;
+        let overlap = |affine| {
+            let placed = moving.placed_by(affine);
+            placed.map_or(0.0, |placed| self.fixed.overlap_of_smaller_percent(&placed))
+        };
+        Ok(Evidence {
+            stages: &self.stages,
+            loss: Some([self.loss_before, self.loss_after]),
+            contrast: self.contrast,
+            overlap_percent: Some([overlap(initial), overlap(&self.affine)]),
+            affine: Some(initial.inverse()?.then(&self.affine)),
+            may_mirror: settings.stages.iter().any(Stage::may_mirror),
+            voxel_mm: finest_spacing_mm(&self.fixed),
+            ..Evidence::default()
+        })
+    }
+
+    /// The Jacobian of the deformation, without the affine map, in two sweeps over it; NaN on other ranks than 0. `each` is
+    /// shown every run of planes once, in their order.
+    ///
+    /// # Errors
+    /// Those of `each`, and as [`Warp::planes`].
+    pub fn jacobian(
+        &self,
+        mut each: impl FnMut(&FieldPlanes) -> Result<()>,
+    ) -> Result<JacobianReport> {
+        let mut is_first_sweep = true;
+        JacobianReport::of_runs(self.fixed.size, |add| {
+            self.each_displacement(|planes| {
+                if is_first_sweep {
+                    each(planes)?;
+                }
+                add(planes)
+            })?;
+            is_first_sweep = false;
+            Ok(())
+        })
+    }
+
+    /// Shows the displacement run of planes by run of planes, on rank 0.
+    fn each_displacement(&self, mut each: impl FnMut(&FieldPlanes) -> Result<()>) -> Result<()> {
+        if let Some(warp) = &self.warp {
+            return warp.each_piece(1, |own, block, first| {
+                let displacement = &values(block)?;
+                each(&FieldPlanes { displacement, first, own: own.clone() })
+            });
+        }
+        let [x, y, planes] = self.fixed.size;
+        for own in pieces(&self.fixed).filter(|_| self.processes.is_first()) {
+            let (first, end) = (own.start.saturating_sub(1), (own.end + 1).min(planes));
+            let displacement = &vec![0.0; 3 * x * y * (end - first)];
+            each(&FieldPlanes { displacement, first, own })?;
+        }
+        Ok(())
+    }
+
     /// What the displacement is exactly, where the last deformable stage says so and began from rest or from its like.
     pub fn exact(&self) -> Option<&dyn Parametric> {
         self.warp.as_ref()?.exact.as_deref()
@@ -127,14 +224,6 @@ impl Registration {
         Ok(Composite::new(warp.into_iter().chain([Step::Affine(self.affine)]).collect()))
     }
 
-    /// Where the run began, as its steps: the displacement on the grid of the fixed image.
-    ///
-    /// # Errors
-    /// As [`Registration::transform`].
-    pub fn start(&self) -> Result<Composite> {
-        self.before()?.transform()
-    }
-
     /// Where the map carries points of the fixed image, RAS mm; on all ranks.
     ///
     /// # Errors
@@ -145,14 +234,6 @@ impl Registration {
             None => points.to_vec(),
         };
         Ok(moved.into_iter().map(|p| self.affine.apply(p)).collect())
-    }
-
-    /// Where the start of the run carried them; on all ranks.
-    ///
-    /// # Errors
-    /// As [`Registration::map_points`].
-    pub fn map_points_before(&self, points: &[[f64; 3]]) -> Result<Vec<[f64; 3]>> {
-        self.before()?.map_points(points)
     }
 
     /// The moving image as the map shows it: on the grid of the fixed image, in the moving image's intensities, 0 where

@@ -89,9 +89,9 @@ impl Warp {
         Ok(())
     }
 
-    /// `w` on planes of the fixed grid, where all of it is here.
-    pub(super) fn piece(&self, planes: &Range<usize>) -> Result<Tensor<5>> {
-        self.part(&self.field, planes, self.work.device(0))
+    /// Whether each process has its part.
+    pub(super) fn is_shared(&self) -> bool {
+        self.processes.is_several()
     }
 
     /// The planes of the field under those of the fixed grid, and the map from voxels of these to voxels of those,
@@ -231,31 +231,6 @@ impl Warp {
         let [folds, smallest, longest_mm] =
             self.processes.numbers_of_first([folds as f64, smallest, longest_mm])?;
         Ok(Folding { folds: folds as u64, smallest, longest_mm })
-    }
-
-    /// Shows planes of the fixed grid that are `wanted`, one after the other, on rank 0: the Jacobian determinants of the
-    /// map, by central differences, and the displacement in mm, `[4, H, W]`.
-    ///
-    /// # Errors
-    /// [`Error::Device`](ffdp_image::Error::Device) when values cannot be read back.
-    pub fn show(
-        &self,
-        wanted: impl Fn(usize) -> bool,
-        mut each: impl FnMut(usize, &[f32]),
-    ) -> Result<()> {
-        let linear = self.fixed.voxel_to_mm().linear();
-        self.each_piece(1, |planes, block, first| {
-            if !planes.clone().any(&wanted) {
-                return Ok(());
-            }
-            let both = [jacobian(block.clone()), map_vectors(block, &linear)];
-            for plane in planes.clone().filter(|plane| wanted(*plane)) {
-                let at = plane - first..plane - first + 1;
-                let seen = both.iter().map(|x| narrow(x.clone(), Axis::Z.dim(), at.clone()));
-                each(plane, &values(Tensor::cat(seen.collect(), 1))?);
-            }
-            Ok(())
-        })
     }
 
     /// Writes the displacement for ITK and ANTs, as

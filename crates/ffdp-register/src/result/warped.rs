@@ -1,4 +1,4 @@
-//! The moving image and its labels as a result shows them, piece by piece.
+//! The moving image and its labels as a result shows them: written and compared piece by piece.
 
 use std::ops::Range;
 use std::path::Path;
@@ -6,23 +6,17 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor};
 
 use super::Registration;
-use super::warp::{Warp, pieces, values};
-use crate::fields::Fields;
-use crate::processes::Processes;
-use crate::start::Start;
+use super::warp::{pieces, values};
 use ffdp_burn::ops::Interpolation;
 use ffdp_image::error::Result;
 use ffdp_image::image::{Geometry, Planes, index_affine, upload_each};
 use ffdp_image::io::images::{LabelWriter, VolumeWriter};
-use ffdp_image::metrics::{DiceScores, OverlapCounts};
-use ffdp_parallel::{Axis, DisplacementBounds, ReadSampler, Sharded, narrow};
+use ffdp_image::metrics::{Coverage, OverlapCounts, PairPlanes, SimilarityMeasures};
+use ffdp_parallel::{DisplacementBounds, ReadSampler, Sharded};
 
 /// Voxels of the moving image that are held for them, about, unless that is less than this part of it.
 const READ: usize = 1 << 24;
 const READ_PART: usize = 8;
-
-/// What a transform is held on that is evaluated anew wherever it is read.
-const COARSE: usize = 8;
 
 /// An image whose values are shifted by a constant.
 struct Shifted<'a> {
@@ -48,29 +42,64 @@ impl Planes for Shifted<'_> {
     }
 }
 
+/// Planes of the fixed grid, with what is compared there.
+#[derive(Clone, Debug)]
+pub struct Shown<'a> {
+    /// Their numbers.
+    pub planes: Range<usize>,
+    /// The fixed image.
+    pub fixed: &'a [f32],
+    /// The moving image as the map shows it.
+    pub moved: &'a [f32],
+}
+
 impl Registration {
     /// The moving image on the fixed grid, in its own intensities and `beyond` where it does not reach, written as
-    /// float32; `moving` is read anew, as far as the map reaches. `each` is shown what is written, run of planes by run
-    /// of planes, on rank 0.
+    /// float32; `moving` is read anew, as far as the map reaches.
     ///
     /// # Errors
     /// Those of reading and writing, and [`Error::Device`](ffdp_image::Error::Device) when values cannot be read back.
     pub fn write_warped(
         &self,
         path: impl AsRef<Path>,
-        (moving, beyond): (&mut dyn Planes, f32),
-        mut each: impl FnMut(&Range<usize>, &[f32]),
+        moving: (&mut dyn Planes, f32),
     ) -> Result<()> {
         let first = self.processes.is_first();
         let mut file = first.then(|| VolumeWriter::create(path, &self.fixed)).transpose()?;
-        // Samplers read 0 beyond an image.
-        let mut shifted = Shifted { planes: moving, by: -beyond, values: Vec::new() };
-        self.each_piece(&mut shifted, Interpolation::Linear, |planes, mut values| {
-            values.iter_mut().for_each(|value| *value += beyond);
-            each(planes, &values);
+        self.show(moving, |_, values, _| {
             file.as_mut().expect("pieces come to rank 0, which has the file").write(&values)
         })?;
         file.map_or(Ok(()), VolumeWriter::finish)
+    }
+
+    /// How alike the images are over the voxels that both cover, `beyond` where the moving one does not reach; NaN on other
+    /// ranks than 0. Both are read twice, slab by slab; `each` is shown every run of planes once, in their order.
+    ///
+    /// # Errors
+    /// Those of reading and of `each`, and [`Error::Device`](ffdp_image::Error::Device) when values cannot be read back.
+    pub fn similarity(
+        &self,
+        fixed: &mut dyn Planes,
+        (moving, beyond): (&mut dyn Planes, f32),
+        mut each: impl FnMut(&Shown) -> Result<()>,
+    ) -> Result<SimilarityMeasures> {
+        let grid = moving.geometry().clone();
+        let mut is_first_sweep = true;
+        SimilarityMeasures::of_runs(self.fixed.size, |add| {
+            self.show((&mut *moving, beyond), |planes, moved, displacement| {
+                let displacement = displacement.map(|part| values(part.clone())).transpose()?;
+                let grids = [&self.fixed, &grid];
+                let coverage = Coverage::new(grids, &self.affine, displacement.as_deref());
+                let compared = coverage.of_planes(planes.clone()).compared();
+                let (fixed, moved) = (fixed.read(planes.clone())?, &moved[..]);
+                if is_first_sweep {
+                    each(&Shown { planes: planes.clone(), fixed, moved })?;
+                }
+                add(PairPlanes { fixed, moved, compared: &compared })
+            })?;
+            is_first_sweep = false;
+            Ok(())
+        })
     }
 
     /// Labels on the moving grid, seen on the fixed one and written: each voxel gets the label of the nearest. Returns
@@ -83,103 +112,83 @@ impl Registration {
         &self,
         path: impl AsRef<Path>,
         (moving, ids): (&mut dyn Planes, &[i32]),
-        mut fixed: Option<&mut dyn Planes>,
-    ) -> Result<Option<DiceScores>> {
+        fixed: Option<&mut dyn Planes>,
+    ) -> Result<Option<OverlapCounts>> {
         let first = self.processes.is_first();
         let mut file = first.then(|| LabelWriter::create(path, &self.fixed, ids)).transpose()?;
+        let counts = self.each_labels(moving, fixed, |labels| {
+            file.as_mut().expect("pieces come to rank 0, which has the file").write(labels)
+        })?;
+        file.map_or(Ok(()), LabelWriter::finish)?;
+        Ok(counts)
+    }
+
+    /// The overlap of labels on the fixed grid and of those on the moving one; on rank 0.
+    ///
+    /// # Errors
+    /// As [`Registration::write_warped_labels`].
+    pub fn label_overlap(
+        &self,
+        moving: &mut dyn Planes,
+        fixed: &mut dyn Planes,
+    ) -> Result<Option<OverlapCounts>> {
+        self.each_labels(moving, Some(fixed), |_| Ok(()))
+    }
+
+    fn each_labels(
+        &self,
+        moving: &mut dyn Planes,
+        mut fixed: Option<&mut dyn Planes>,
+        mut each: impl FnMut(&[i32]) -> Result<()>,
+    ) -> Result<Option<OverlapCounts>> {
         let mut counts = OverlapCounts::default();
         let meaning = moving.labels().clone();
-        self.each_piece(moving, Interpolation::Nearest, |planes, values| {
+        self.each_piece(moving, Interpolation::Nearest, |planes, values, _| {
             let labels = meaning.read(&values)?;
             if let Some(fixed) = &mut fixed {
                 counts.add(&labels_on(*fixed, planes)?, &labels)?;
             }
-            file.as_mut().expect("pieces come to rank 0, which has the file").write(&labels)
+            each(&labels)
         })?;
-        file.map_or(Ok(()), LabelWriter::finish)?;
-        Ok((first && fixed.is_some()).then(|| counts.dice().counting_lost(ids)))
+        Ok((self.processes.is_first() && fixed.is_some()).then_some(counts))
     }
 
-    /// The overlap of labels on the fixed grid and of those on the moving one where the run began; on rank 0.
-    ///
-    /// # Errors
-    /// As [`Registration::write_warped_labels`].
-    pub fn overlap_before(
+    /// Shows runs of planes of the fixed grid, on rank 0: the moving image, `beyond` where it does not reach, and the
+    /// displacement in voxels, on a device.
+    fn show(
         &self,
-        (moving, ids): (&mut dyn Planes, &[i32]),
-        fixed: &mut dyn Planes,
-    ) -> Result<Option<DiceScores>> {
-        if !self.processes.is_first() {
-            return Ok(None);
-        }
-        let mut counts = OverlapCounts::default();
-        let placed = self.before()?;
-        let meaning = moving.labels().clone();
-        placed.each_piece(moving, Interpolation::Nearest, |planes, values| {
-            counts.add(&labels_on(fixed, planes)?, &meaning.read(&values)?)
-        })?;
-        Ok(Some(counts.dice().counting_lost(ids)))
-    }
-
-    /// Shows planes of the fixed grid that are `wanted`, one after the other, with what is seen there of the moving image
-    /// where the run began, in its own intensities; on rank 0, and nothing on the others.
-    ///
-    /// # Errors
-    /// Those of reading, and [`Error::Device`](ffdp_image::Error::Device) when values cannot be read back.
-    pub fn show_before(
-        &self,
-        moving: &mut dyn Planes,
-        wanted: impl Fn(usize) -> bool,
-        mut each: impl FnMut(usize, &[f32]),
+        (moving, beyond): (&mut dyn Planes, f32),
+        mut each: impl FnMut(&Range<usize>, Vec<f32>, Option<&Tensor<5>>) -> Result<()>,
     ) -> Result<()> {
-        if !self.processes.is_first() {
-            return Ok(());
-        }
-        let placed = self.before()?;
-        let mut show = placed.plane_sampler(moving, Interpolation::Linear)?;
-        for planes in pieces(&self.fixed).filter(|planes| planes.clone().any(&wanted)) {
-            let w = placed.warp.as_ref().map(|warp| warp.piece(&planes)).transpose()?;
-            let bounds = match &w {
-                Some(w) => DisplacementBounds::read(&Sharded::whole(w.clone()))?.remove(0),
-                None => DisplacementBounds::NONE,
-            };
-            let seen = show(&planes, (w.as_ref(), &bounds), &self.home)?;
-            for plane in planes.clone().filter(|plane| wanted(*plane)) {
-                let at = plane - planes.start;
-                each(plane, &values(narrow(seen.clone(), Axis::Z.dim(), at..at + 1))?);
-            }
-        }
-        Ok(())
+        // Samplers read 0 beyond an image.
+        let mut shifted = Shifted { planes: moving, by: -beyond, values: Vec::new() };
+        self.each_piece(&mut shifted, Interpolation::Linear, |planes, mut values, displacement| {
+            values.iter_mut().for_each(|value| *value += beyond);
+            each(planes, values, displacement)
+        })
     }
 
-    /// Where the run began, for one process.
-    pub(super) fn before(&self) -> Result<Self> {
-        let Start { affine, deformation } = &self.start;
-        let warp = deformation.as_ref().map(|given| {
-            let coarse = self.fixed.resized(self.fixed.size.map(|n| n.div_ceil(COARSE)))?;
-            let fields = Fields::of_start(given.clone(), &coarse, &self.home)?;
-            Ok(Warp::new(fields, &self.fixed, &Processes::alone()))
-        });
-        Ok(Self { affine: *affine, warp: warp.transpose()?, ..self.clone() })
-    }
-
-    /// Shows runs of planes of the fixed grid, on rank 0, with what is seen there of an image on the moving grid.
+    /// Shows runs of planes of the fixed grid, on rank 0, with what is seen there of an image on the moving grid and the
+    /// displacement that shows it.
     fn each_piece(
         &self,
         moving: &mut dyn Planes,
         how: Interpolation,
-        mut each: impl FnMut(&Range<usize>, Vec<f32>) -> Result<()>,
+        mut each: impl FnMut(&Range<usize>, Vec<f32>, Option<&Tensor<5>>) -> Result<()>,
     ) -> Result<()> {
         let mut show = self.plane_sampler(moving, how)?;
         match &self.warp {
             None if self.processes.is_first() => pieces(&self.fixed).try_for_each(|planes| {
                 let none = (None, &DisplacementBounds::NONE);
-                each(&planes, values(show(&planes, none, &self.home)?)?)
+                each(&planes, values(show(&planes, none, &self.home)?)?, None)
             }),
             None => Ok(()),
+            // All ranks have the start.
+            Some(warp) if !warp.is_shared() && !self.processes.is_first() => Ok(()),
             Some(warp) => warp.each_piece(0, |planes, part, _| {
                 let bounds = DisplacementBounds::read(&Sharded::whole(part.clone()))?[0];
-                each(planes, values(show(planes, (Some(&part), &bounds), &part.device())?)?)
+                let moved = show(planes, (Some(&part), &bounds), &part.device())?;
+                each(planes, values(moved)?, Some(&part))
             }),
         }
     }

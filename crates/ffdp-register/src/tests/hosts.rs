@@ -83,7 +83,7 @@ fn one_of<'a>(
     let (field, folding) = (warp.planes(0..warp.fixed.size[2])?, warp.folding()?);
     if let Some(folder) = folder {
         warp.write(folder.join("warp.nii"))?;
-        found.write_warped(folder.join("warped.nii"), (&mut moving, 0.0), |_, _| ())?;
+        found.write_warped(folder.join("warped.nii"), (&mut moving, 0.0))?;
     }
     Ok(Got { found, field, folding })
 }
@@ -98,7 +98,7 @@ fn alone(pair: &Pair, settings: &Settings, folder: &Path) -> Got {
     let field = warp.planes(0..warp.fixed.size[2]).expect("readable");
     let folding = warp.folding().expect("readable");
     warp.write(folder.join("warp.nii")).expect("writable");
-    found.write_warped(folder.join("warped.nii"), (&mut moving, 0.0), |_, _| ()).expect("writable");
+    found.write_warped(folder.join("warped.nii"), (&mut moving, 0.0)).expect("writable");
     Got { found, field, folding }
 }
 

@@ -16,7 +16,7 @@ use ffdp_image::image::{Geometry, LabelMap, Planes, Volume, label_ids};
 use ffdp_image::io::images::{
     PlaneReader, read_displacement, read_labels, read_volume, write_volume,
 };
-use ffdp_image::metrics::dice;
+use ffdp_image::metrics::{self, Coverage, SimilarityMeasures, dice};
 use ffdp_image::synth::Pair;
 use ffdp_kit::testing::gpu_devices;
 use ffdp_parallel::{Axis, DeviceMesh, Layout};
@@ -330,7 +330,7 @@ fn files_of_slabs_are_those_of_the_whole() {
     let cut = register_slabs(slabs, &only(short()), &placement, &mut Silent).expect("good input");
     let of_cut = off(cut.map_points(&points).expect("readable"));
     assert!(of_cut < 1e-2, "{of_cut} mm");
-    cut.write_warped(path("warped.nii.gz"), (&mut moving, 0.0), |_, _| ()).expect("writable");
+    cut.write_warped(path("warped.nii.gz"), (&mut moving, 0.0)).expect("writable");
     let warped = read_volume(path("warped.nii.gz")).expect("it was written");
     let whole = whole.warped(&pair.moving.image).expect("readable");
     assert_eq!(warped.geometry, whole.geometry);
@@ -355,6 +355,54 @@ fn files_of_slabs_are_those_of_the_whole() {
     let to_mm = Displacement::from_vec(values, geometry, &Device::flex()).expect("it fits").to_mm();
     let longest = (to_mm.clone() * to_mm).sum_dim(1).max().sqrt().into_scalar::<f32>();
     assert!((folding.longest_mm - f64::from(longest)).abs() < 1e-4, "{folding:?} for {longest}");
+}
+
+#[test]
+fn a_result_of_slabs_is_measured_as_a_whole_one_is() {
+    // Several pieces are measured after each other, of a displacement on a coarser grid.
+    let pair = pair_of(140, 3);
+    let levels = vec![LevelSettings { shrink: 4.0, iterations: 20 }];
+    let (_, placement) = placements(&Device::flex(), 140u64.pow(3)).remove(0);
+    let cut = slabs(&pair, &only(GreedySettings { levels, ..short() }), &placement);
+    let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
+    let mut shown = (0, Vec::new());
+    let found = cut.similarity(&mut fixed, (&mut moving, 0.0), |planes| {
+        assert_eq!(planes.planes.start, shown.0, "in their order, once");
+        shown.0 = planes.planes.end;
+        shown.1.extend_from_slice(planes.moved);
+        Ok(())
+    });
+    let found = found.expect("readable");
+    let (geometry, displacement) = (fixed.geometry.clone(), field(&cut));
+    let warped = Volume::new(shown.1, geometry.clone()).expect("all planes");
+    let grids = [&geometry, &moving.geometry];
+    let compared = Coverage::new(grids, &cut.affine, Some(&displacement)).compared();
+    let whole = SimilarityMeasures::of(&fixed, &warped, &compared).expect("one grid");
+    for (a, b) in [
+        (found.ncc, whole.ncc),
+        (found.nmi, whole.nmi),
+        (found.local_ncc_foreground, whole.local_ncc_foreground),
+    ] {
+        // A voxel at the border may lie on the other side of it.
+        assert!(a > 0.0 && (a - b).abs() < 1e-5, "{found:?} {whole:?}");
+    }
+    let before = cut.before().expect("no deformation");
+    let before = before.similarity(&mut fixed, (&mut moving, 0.0), |_| Ok(())).expect("readable");
+    assert!(before.ncc < found.ncc, "{before:?} {found:?}");
+    let runs = cut.jacobian(|_| Ok(())).expect("readable");
+    let jacobian = metrics::jacobian(&displacement, geometry.size).expect("one size");
+    // Voxels of the planes around a run are resampled from another origin.
+    for (a, b) in [
+        (runs.central.min, jacobian.central.min),
+        (runs.central.p50, jacobian.central.p50),
+        (runs.sd_log, jacobian.sd_log),
+    ] {
+        assert!((a - b).abs() < 1e-4, "{runs:?} {jacobian:?}");
+    }
+    assert_eq!(runs.true_folds, jacobian.true_folds);
+    let still =
+        cut.before().expect("no deformation").jacobian(|_| Ok(())).expect("nothing to read");
+    assert_eq!((still.central.min, still.central.max, still.true_folds), (1.0, 1.0, 0));
 }
 
 /// Labels as an image of their numbers, as a file of them is read.
@@ -385,7 +433,7 @@ fn labels_of_slabs_are_those_of_the_whole() {
     let (_, placement) = placements(&Device::flex(), 140u64.pow(3)).remove(0);
     let cut = slabs(&pair, &only(greedy.clone()), &placement);
     let after = cut.write_warped_labels(&file, (&mut moving, &ids), Some(&mut fixed));
-    let after = after.expect("labels").expect("both were given");
+    let after = after.expect("labels").expect("both were given").dice().counting_lost(&ids);
     let got = read_labels(&file).expect("it was written");
     assert_eq!(got.geometry.size, expected.geometry.size);
     let apart = got.data.iter().zip(&expected.data).filter(|(a, b)| a != b).count();
@@ -394,8 +442,8 @@ fn labels_of_slabs_are_those_of_the_whole() {
     assert!(apart * 100_000 < got.data.len(), "{apart} labels differ");
     let scores = dice(&pair.fixed.labels.data, &got.data).expect("one grid");
     assert_eq!(after.mean().to_bits(), scores.mean().to_bits());
-    let before = cut.overlap_before((&mut moving, &ids), &mut fixed);
-    let before = before.expect("labels").expect("rank 0");
+    let before = cut.before().expect("readable").label_overlap(&mut moving, &mut fixed);
+    let before = before.expect("labels").expect("rank 0").dice().counting_lost(&ids);
     let placed = problem
         .initial
         .warp_labels(&pair.moving.labels, grid, Interpolation::Nearest, &Device::flex())

@@ -10,8 +10,9 @@ use ffdp_burn::transform::Composite;
 use ffdp_image::image::Geometry;
 use ffdp_image::io::images::{header, read_formats, written_endings};
 use ffdp_image::io::{FileRow, LandmarkSpace, LandmarkTable, check_not_an_input, check_writable};
+use ffdp_register::FILE_WARP_VOXELS;
 
-use self::image::{PIECE, Warping, warp_image};
+use self::image::{Warping, warp_image};
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid, plane_chain};
 use crate::cohort::{Cohort, Pair, Steps, run_one};
 use crate::device::DeviceChoice;
@@ -198,7 +199,7 @@ impl Steps for Warpings<'_> {
         let voxels = |file: &PathBuf| header(file).map_or(0, |header| header.geometry.len());
         let [image, grid] =
             [&request.image, &request.reference].map(|file| file.as_ref().map_or(0, voxels));
-        (OF_A_PIECE * image.max(grid).min(PIECE) + OF_THE_IMAGE * image) as u64
+        (OF_A_PIECE * image.max(grid).min(FILE_WARP_VOXELS) + OF_THE_IMAGE * image) as u64
     }
 
     fn read(&self, request: &ApplyArguments) -> Result<()> {

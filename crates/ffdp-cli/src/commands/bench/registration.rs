@@ -23,8 +23,9 @@ use super::scores::{Images, Scores};
 use super::{plots, tables};
 use crate::commands::register::shortened;
 use crate::device::DeviceChoice;
+use crate::disk::{Forecast, Written};
 use crate::failure::{Failure, Result};
-use crate::memory::{Plan, Sizes};
+use crate::memory::{Held, Plan, Sizes};
 use crate::printer::{Printer, summarise};
 
 const HELP: &str = "\
@@ -209,8 +210,9 @@ impl<'a> Bench<'a> {
             return Ok(Some((Composite::default(), None)));
         };
         let [fixed, moving] = [&images.fixed, &images.moving].map(|image| image.geometry.clone());
-        let sizes = Sizes { fixed, moving, labels: true };
-        let plan = Plan::new(&settings, &sizes, self.request.device);
+        let disk = Forecast::of_registration(fixed.len() as u64, Written::all(&settings, true));
+        let sizes = Sizes { fixed, moving, masked: [false; 2], labels: true };
+        let plan = Plan::new(&settings, &sizes, Held::Whole, self.request.device, disk)?;
         if let Err(failure) = plan.check_memory() {
             let spacing_mm = pair.spacing_mm;
             self.printer.warning(&format!("{method} at {spacing_mm} mm is left out: {failure}"));

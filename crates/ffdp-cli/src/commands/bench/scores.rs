@@ -42,7 +42,7 @@ impl Images {
 
     /// The labels asked for, or all of either map, in ascending order.
     pub fn ids(&self, asked: Option<&[i32]>) -> Result<Vec<i32>> {
-        label_ids([&self.fixed_labels, &self.moving_labels], asked)
+        label_ids([self.fixed_labels.ids(), self.moving_labels.ids()], asked)
     }
 }
 

@@ -122,7 +122,7 @@ impl Report {
         if let (true, Some([fixed, _]), Some(moving)) =
             (request.learn2reg, &inputs.labels, &inputs.moving_labels)
         {
-            let ids = label_ids([fixed, moving], request.labels.as_deref())?;
+            let ids = label_ids([fixed.ids(), moving.ids()], request.labels.as_deref())?;
             let displacement = &warp.values;
             let case = Learn2RegCase { fixed, moving, displacement, ids: &ids, landmarks: None };
             report.learn2reg = Some(learn2reg(&case)?);
@@ -200,7 +200,7 @@ impl Labels {
         moved: &LabelMap,
     ) -> Result<Self> {
         let moving = inputs.moving_labels.as_ref().unwrap_or(moved);
-        let ids = label_ids([fixed, moving], request.labels.as_deref())?;
+        let ids = label_ids([fixed.ids(), moving.ids()], request.labels.as_deref())?;
         let dice = dice_of(&fixed.data, &moved.data, &ids)?.counting_lost(&moving.ids());
         let surfaces = surface_distances(fixed, moved, &ids, DistanceUnit::Millimetres)?;
         let mean = |measure: fn(&LabelSurface) -> f64| surface_mean(&surfaces, measure);

@@ -11,7 +11,7 @@ use ffdp_image::Error;
 use ffdp_image::image::{Geometry, LabelMap, Volume};
 use ffdp_image::io::images::{write_displacement, write_labels, write_volume};
 use ffdp_image::io::{check_writable, write_atomically};
-use ffdp_image::metrics::dice;
+use ffdp_image::metrics::{Compared, SimilarityMeasures, dice, jacobian};
 use ffdp_register::{Assessment, Evidence};
 use ffdp_train::predict::Predictor;
 use serde::Serialize;
@@ -21,7 +21,7 @@ use super::{Inputs, PredictArguments};
 use crate::failure::Result;
 use crate::manifest::{Claim, Existing};
 use crate::names::as_text;
-use crate::report::measures::{Compared, Folds, Provenance, SimilarityMeasures};
+use crate::report::measures::{Folds, Provenance, shows_all};
 use crate::report::verdict;
 
 /// The files in the output folder.
@@ -105,7 +105,8 @@ impl Phase {
         };
         let moving = &inputs.moving;
         let ones = Volume::new(vec![1.0; moving.data.len()], moving.geometry.clone())?;
-        let compared = Compared::of_ones(&map.warp(&ones, Interpolation::Linear)?);
+        let inside = shows_all(&map.warp(&ones, Interpolation::Linear)?);
+        let compared = Compared { windows: inside.clone(), inside };
         let similarity = SimilarityMeasures::of(&inputs.fixed, &warped, &compared)?;
         Ok(Self { name, similarity, warped, labels, dice })
     }
@@ -169,7 +170,7 @@ impl Results {
             PhaseMeasures { name, similarity, dice }
         };
         // The placement is part of the map.
-        let folds = Folds::of(&values, warp.geometry().size, 1.0)?;
+        let folds = Folds::new(&jacobian(&values, warp.geometry().size)?, 1.0);
         let (first, last) = (&phases[0], &phases[phases.len() - 1]);
         let evidence = Evidence {
             similarity: Some([

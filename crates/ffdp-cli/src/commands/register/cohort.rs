@@ -6,9 +6,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::args::RegisterArguments;
-use super::pair::{Case, Registrations};
+use super::case::{Case, Registrations};
 use crate::cohort::{Cohort, Column, Pair};
 use crate::failure::Result;
+use crate::hosts::Hosts;
 use crate::interrupt::of_command;
 
 /// What the summary has of a pair.
@@ -56,7 +57,7 @@ pub fn run(request: &RegisterArguments, list: &Path) -> Result<()> {
         quiet: request.quiet,
         verbose: request.verbose,
     };
-    let registrations = Registrations::new(request, meshes)?;
+    let registrations = Registrations::new(request, meshes, &Hosts::default())?;
     of_command(
         "interrupted: pairs that are done stay; the same command goes on with the others, with --resume also inside a pair",
     );

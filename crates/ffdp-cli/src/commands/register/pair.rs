@@ -1,105 +1,40 @@
 //! The steps of a registration: what is checked before anything is read, what is read, what is done on the device, and what is
 //! measured and written after it.
+//!
+//! Images come whole or, with --slabs, as planes: which of both [`Inputs`] and [`Results`] know, the steps are the same. Pairs
+//! that are held whole go through [`crate::cohort`], one step of theirs next to others of their neighbours; one that is read
+//! slab by slab takes the steps in turn, by all processes at the same time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ffdp_image::image::Geometry;
 use ffdp_image::io::write_text;
-use ffdp_parallel::DeviceMesh;
-use ffdp_register::{Checkpoint, Register, Registration, Settings};
+use ffdp_register::{Checkpoint, Placement, Register, Registration};
 use serde_json::json;
 
 use super::args::RegisterArguments;
-use super::files::Files;
-use super::inputs::Inputs;
+use super::case::{Case, Registrations};
+use super::inputs::{Inputs, Opening};
 use super::rehearsal::rehearse;
-use super::results::Results;
+use super::results::{Results, Writing};
 use crate::checkpoint::{Identified, Keeper};
 use crate::cohort::Steps;
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
-use crate::in_parallel::in_parallel;
-use crate::manifest::Claim;
-use crate::memory::{Plan, Sizes, give_back_memory, peak_memory_bytes};
+use crate::hash::Hash;
+use crate::memory::{Held, Sizes, peak_memory_bytes};
 use crate::mesh::MeshArguments;
 use crate::names::arguments;
 use crate::output::OutputFolder;
-use crate::printer::Printer;
+use crate::printer::{Printer, say};
 use crate::progress::ProgressPrinter;
 use crate::report::html;
 use crate::report::measures::{Measures, Seconds};
-use crate::report::slices::Pictures;
-use crate::settings::to_toml;
 use crate::watch::Watch;
-
-/// What all pairs have in common.
-pub struct Registrations {
-    settings: Settings,
-    /// As settings.toml has them.
-    toml: String,
-    interval: Duration,
-    /// Of one pair, not of a list.
-    alone: bool,
-    /// Where pairs are registered, each on one of them.
-    meshes: Vec<MeshArguments>,
-    /// Since the command began. Until the first pair is read its time counts.
-    start: Instant,
-    begun: AtomicBool,
-}
-
-impl Registrations {
-    /// # Errors
-    /// When the settings cannot be used.
-    pub fn new(request: &RegisterArguments, meshes: Vec<MeshArguments>) -> Result<Self> {
-        let start = Instant::now();
-        let settings = request.settings.resolve()?;
-        let (toml, interval) = (to_toml(&settings)?, request.checkpoint_interval()?);
-        let (alone, begun) = (request.pairs.is_none(), AtomicBool::new(false));
-        Ok(Self { settings, toml, interval, alone, meshes, start, begun })
-    }
-
-    /// When a pair began.
-    fn clock(&self) -> Instant {
-        match self.begun.swap(true, Ordering::Relaxed) {
-            true => Instant::now(),
-            false => self.start,
-        }
-    }
-}
-
-/// A pair that may be registered, as far as names and headers show.
-pub struct Case {
-    pub request: RegisterArguments,
-    pub files: Files,
-    printer: Printer,
-    claim: Claim,
-    sizes: Sizes,
-    plan: Plan,
-}
-
-impl Case {
-    /// # Errors
-    /// When a result would overwrite an input, the folder holds results of another run, or an image is no image.
-    pub fn new(request: RegisterArguments, all: &Registrations, printer: Printer) -> Result<Self> {
-        let labels = request.moving_labels.is_some();
-        let files = Files::in_folder(&request.output, request.format);
-        Inputs::check(&request, &files)?;
-        let claim = files.claim(&request, &all.toml, &request.inputs())?;
-        let sizes = Sizes::of_files(request.fixed(), request.moving(), labels)?;
-        let plan = Plan::new(&all.settings, &sizes, request.mesh.first());
-        Ok(Self { request, files, printer, claim, sizes, plan })
-    }
-
-    /// Whether its results are there.
-    pub fn is_done(&self) -> Result<bool> {
-        self.claim.is_done()
-    }
-}
 
 /// A device, opened.
 pub struct Opened {
-    mesh: DeviceMesh,
+    placement: Placement,
     arguments: MeshArguments,
     /// Memory that it had before anything was done on it.
     free_bytes: Option<u64>,
@@ -109,18 +44,19 @@ pub struct Opened {
     grids: Option<[Geometry; 2]>,
 }
 
-/// A pair in host memory.
+/// A pair in host memory, or open.
 pub struct Read {
     inputs: Inputs,
     start: Instant,
     seconds: f64,
 }
 
-/// A pair registered, on the host again.
+/// A pair registered.
 pub struct Registered {
     found: Results,
     inputs: Inputs,
-    output: OutputFolder,
+    /// Of the first process.
+    output: Option<OutputFolder>,
     start: Instant,
     /// As far as known.
     seconds: Seconds,
@@ -135,67 +71,53 @@ impl Steps for Registrations {
 
     /// Opens the device, asks for its memory, and has the kernels compiled.
     fn open(&self, device: usize, case: &Case) -> Result<Opened> {
-        let Case { request, sizes, plan, printer, .. } = case;
+        let Case { request, sizes, .. } = case;
         let clock = Instant::now();
         let arguments = self.meshes[device].clone();
-        let sides = ([&sizes.fixed, &sizes.moving], request.masked());
-        let mesh = arguments.open(&self.settings, sides)?;
-        let first = arguments.first();
-        let free_bytes = first.free_memory_bytes();
-        let opened = clock.elapsed().as_secs_f64();
-        let fits = plan.check_memory().is_ok() && plan.check_device_memory(free_bytes).is_ok();
-        if first != DeviceChoice::Cpu && !arguments.cuts() && fits {
-            printer.detail(&format!("{first} opened in {opened:.2} s"));
-            // Each process that helps takes what a registration takes. Of a list they would do all of it.
-            let room = free_bytes.zip(plan.device_peak_bytes);
-            let room = room.map_or(1, |(free, needed)| free / needed.max(1)) as usize;
-            let helpers = if self.alone { room.saturating_sub(1) } else { 0 };
-            let settings = self.settings.for_images(&sizes.fixed);
-            let (rehearsed, took) = timed(|| rehearse(request, &settings, sizes, &mesh, helpers));
-            if rehearsed {
-                printer.detail(&format!("kernels compiled by a rehearsal of {took:.2} s"));
-            }
-        }
-        let seconds = Some(clock.elapsed().as_secs_f64());
-        Ok(Opened { mesh, arguments, free_bytes, seconds, grids: None })
+        let placement = match request.slabs {
+            true => arguments.placement(&self.settings, sizes, &self.hosts)?,
+            false => Placement::DeviceMesh(arguments.open(&self.settings, sizes)?),
+        };
+        let free_bytes = arguments.first().free_memory_bytes();
+        let mut opened = Opened { placement, arguments, free_bytes, seconds: None, grids: None };
+        self.compile(case, &opened, clock.elapsed().as_secs_f64());
+        opened.seconds = Some(clock.elapsed().as_secs_f64());
+        Ok(opened)
     }
 
     fn host_bytes(&self, case: &Case) -> u64 {
-        case.plan.host_peak_bytes
+        case.plan.as_ref().map_or(0, |plan| plan.host_peak_bytes)
     }
 
     fn read(&self, case: &Case) -> Result<Read> {
         let start = self.clock();
         let Case { request, files, printer, sizes, plan, claim } = case;
-        let (inputs, seconds) = timed(|| Inputs::read(request, *printer));
+        let opening = match (request.slabs, self.hosts.is_first()) {
+            (false, _) => Opening::Whole,
+            (true, true) => Opening::Slabs,
+            (true, false) => Opening::SlabsToHelp,
+        };
+        let (inputs, seconds) = timed(|| Inputs::read(request, opening, *printer));
         let inputs = inputs?;
-        files.prepare()?;
-        plan.check_memory()?;
-        request.forecast(&sizes.fixed, &self.settings).check(
-            ("the results of the registration", &files.folder),
-            claim.earlier_bytes(),
-            request.ignore_disk,
-            *printer,
-        )?;
+        if let Some(plan) = plan {
+            plan.check_memory()?;
+        }
+        if let Some(claim) = claim {
+            files.prepare()?;
+            request.forecast(&sizes.fixed, &self.settings).check(
+                ("the results of the registration", &files.folder),
+                claim.earlier_bytes(),
+                request.ignore_disk,
+                *printer,
+            )?;
+        }
         Ok(Read { inputs, start, seconds })
     }
 
     fn compute(&self, case: &Case, read: Read, opened: &mut Opened) -> Result<Registered> {
-        let Case { request, files, printer, sizes, plan, claim } = case;
+        let Case { printer, .. } = case;
         let Read { inputs, start, seconds: read } = read;
-        if !opened.arguments.cuts() {
-            plan.check_device_memory(opened.free_bytes)?;
-        }
-        let grids = [sizes.fixed.clone(), sizes.moving.clone()];
-        if opened
-            .grids
-            .as_ref()
-            .is_some_and(|last| last.each_ref().map(|g| g.size) != grids.each_ref().map(|g| g.size))
-        {
-            // Memory is kept in pieces of the sizes that were asked for.
-            opened.mesh.device(0).memory_cleanup();
-        }
-        opened.grids = Some(grids);
+        opened.release(&case.sizes);
         let opening = opened.seconds.take();
         if let Some(opening) = opening {
             printer.detail(&format!(
@@ -203,40 +125,120 @@ impl Steps for Registrations {
             ));
         }
         let seconds = Seconds { read, start: opening.unwrap_or(0.0), ..Seconds::default() };
-        let mesh = match opened.mesh.count() {
-            1 => "whole".to_string(),
-            shards => format!("{shards} shards"),
-        };
-        printer.detail(&format!("{mesh} on {}, settings {:?}", opened.arguments, self.settings));
-        let run = self.identified(request, &inputs, &opened.arguments);
-        let checkpoint =
-            files.checkpoint.start(request.resume, (&run, &self.settings), *printer)?;
-        let records = files.records(&self.toml, checkpoint.is_some());
-        let output = OutputFolder::new(claim.clone(), records, *printer)?;
-        let work = Work { all: self, case, inputs, output, start, seconds };
-        work.run(checkpoint, run, &opened.mesh)
+        let placed = opened.placed();
+        printer.detail(&format!("{placed} on {}, settings {:?}", opened.arguments, self.settings));
+        let begun =
+            self.check_memory(case, opened).and_then(|()| self.begin(case, &inputs, opened));
+        let (output, continued) = self.hosts.agree(begun)?;
+        let mut registered = Registering { all: self, case, inputs, output, seconds };
+        let found = registered.found(continued, &opened.placement);
+        let Registering { inputs, mut output, seconds, .. } = registered;
+        let found = found.inspect_err(|failure| failed(&mut output, failure))?;
+        Ok(Registered { found, inputs, output, start, seconds })
     }
 
-    /// Measures the result and writes the images, in parallel.
     fn finish(&self, case: &Case, registered: Registered) -> Result<Measures> {
-        let Registered { found, inputs, mut output, start, seconds } = registered;
-        let done = self.results(case, (&found, &inputs), &mut output, (start, seconds));
-        match &done {
-            Ok(measures) => output.journal().event(
-                "end",
-                json!({"verdict": measures.record.assessment.verdict,
-                       "reasons": measures.record.assessment.reasons, "loss": measures.record.loss,
-                       "peak_memory_bytes": measures.record.peak_memory_bytes}),
-            ),
-            Err(failure) => failed(&mut output, failure),
-        }
-        let measures = done?;
-        output.complete()?;
-        Ok(measures)
+        let measures = self.finish_together(case, registered)?;
+        Ok(measures.expect("of a pair that is held whole there is one process, the first"))
     }
 }
 
+/// What decides the result of one process, and where it goes on from.
+type Continued = (Identified, Option<Checkpoint>);
+
 impl Registrations {
+    /// Takes all steps of a pair in turn, by all processes at the same time; its measures are those of the first.
+    ///
+    /// # Errors
+    /// Those of the steps; of what comes before the registration, on all processes.
+    pub fn run_in_turn(&self, request: &RegisterArguments) -> Result<Option<Measures>> {
+        let prepared = || {
+            let printer = Printer::new(request.quiet || !self.hosts.is_first(), request.verbose);
+            if let Some(ranks) = self.hosts.ranks()
+                && request.verbose
+            {
+                // In one piece: the launcher mixes what several processes say.
+                say(&format!("{}: process {}", ranks.name(ranks.rank()), std::process::id()));
+            }
+            let case = Case::new(request.clone(), self, printer)?;
+            let read = self.read(&case)?;
+            let opened = self.open(0, &case)?;
+            Ok((case, read, opened))
+        };
+        let (case, read, mut opened) = self.hosts.agree(prepared())?;
+        let registered = self.compute(&case, read, &mut opened)?;
+        self.finish_together(&case, registered)
+    }
+
+    /// Has the kernels of a GPU compiled, where there is room for a rehearsal of whole images.
+    fn compile(&self, case: &Case, opened: &Opened, seconds: f64) {
+        let (Some(plan), Placement::DeviceMesh(mesh)) = (&case.plan, &opened.placement) else {
+            return;
+        };
+        let first = opened.arguments.first();
+        let fits =
+            plan.check_memory().is_ok() && plan.check_device_memory(opened.free_bytes).is_ok();
+        if first == DeviceChoice::Cpu || opened.arguments.cuts() || !fits {
+            return;
+        }
+        case.printer.detail(&format!("{first} opened in {seconds:.2} s"));
+        // Each process that helps takes what a registration takes. Of a list they would do all of it.
+        let room = opened.free_bytes.zip(plan.device_peak_bytes);
+        let room = room.map_or(1, |(free, needed)| free / needed.max(1)) as usize;
+        let helpers = if self.alone { room.saturating_sub(1) } else { 0 };
+        let settings = self.settings.for_images(&case.sizes.fixed);
+        let rehearse = || rehearse(&case.request, &settings, &case.sizes, mesh, helpers);
+        let (rehearsed, took) = timed(rehearse);
+        if rehearsed {
+            case.printer.detail(&format!("kernels compiled by a rehearsal of {took:.2} s"));
+        }
+    }
+
+    /// Demands room on the device or, slab by slab, in host memory.
+    fn check_memory(&self, case: &Case, opened: &Opened) -> Result<()> {
+        match &case.plan {
+            Some(plan) if !opened.arguments.cuts() => plan.check_device_memory(opened.free_bytes),
+            None if self.hosts.ranks().is_none() => {
+                let held = Held::Slabs(&opened.placement);
+                let plan = case.request.planned(&self.settings, &case.sizes, held)?;
+                case.printer.note(&plan.in_short());
+                plan.check_memory()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The output folder of the first process, and, of one process, what it goes on from.
+    fn begin(
+        &self,
+        case: &Case,
+        inputs: &Inputs,
+        opened: &Opened,
+    ) -> Result<(Option<OutputFolder>, Option<Continued>)> {
+        let Case { request, files, printer, claim, .. } = case;
+        let continued = match self.hosts.ranks() {
+            Some(_) => None,
+            None => {
+                let run = self.identified(request, inputs, &opened.arguments);
+                let from = (&run, &self.settings);
+                let checkpoint = files.checkpoint.start(request.resume, from, *printer)?;
+                Some((run, checkpoint))
+            }
+        };
+        let Some(claim) = claim else { return Ok((None, continued)) };
+        let resumed = continued.as_ref().is_some_and(|(_, checkpoint)| checkpoint.is_some());
+        let records = files.records(&self.toml, resumed);
+        let mut output = OutputFolder::new(claim.clone(), records, *printer)?;
+        output.journal().event(
+            "start",
+            json!({"ffdp_version": env!("CARGO_PKG_VERSION"),
+                   "device": opened.arguments.to_string(),
+                   "command": arguments(), "slabs": request.slabs, "resumed": resumed,
+                   "processes": self.hosts.ranks().map_or(1, |ranks| ranks.count())}),
+        );
+        Ok((Some(output), continued))
+    }
+
     /// What decides the result.
     fn identified(
         &self,
@@ -245,133 +247,123 @@ impl Registrations {
         mesh: &MeshArguments,
     ) -> Identified {
         let RegisterArguments { volume, nan_policy, .. } = request;
+        let Inputs { fixed, moving, guides_hash, .. } = inputs;
+        let how = if request.slabs { "slabs, " } else { "" };
         Identified {
             device: mesh.to_string(),
-            images: inputs.hashes.clone(),
-            masks: inputs.mask_hashes.clone(),
-            reading: format!("volume {volume:?}, {nan_policy:?}, {}", inputs.guides_hash),
+            images: [&fixed.hash, &moving.hash].map(Hash::clone),
+            masks: [&fixed.mask_hash, &moving.mask_hash].map(Option::clone),
+            reading: format!("{how}volume {volume:?}, {nan_policy:?}, {guides_hash}"),
             settings: self.toml.clone(),
         }
     }
 
-    fn results(
-        &self,
-        case: &Case,
-        (found, inputs): (&Results, &Inputs),
-        output: &mut OutputFolder,
-        (start, seconds): (Instant, Seconds),
-    ) -> Result<Measures> {
+    /// Measures the result and writes all files; by all processes together, the first of which has the measures.
+    fn finish_together(&self, case: &Case, registered: Registered) -> Result<Option<Measures>> {
+        let Registered { found, mut inputs, mut output, start, seconds } = registered;
+        let begun = self.hosts.agree(output.as_mut().map_or(Ok(()), OutputFolder::begin));
         let Case { request, files, printer, .. } = case;
-        let clock = Instant::now();
-        output.begin()?;
-        give_back_memory();
-        let (((measures, measure), (written, write)), (pictures, draw)) = in_parallel(
-            || {
-                in_parallel(
-                    || timed(|| found.measures(request, self.settings.clone(), inputs)),
-                    || timed(|| found.write(files, inputs)),
-                )
-            },
-            || timed(|| Pictures::draw(&found.slices(inputs))),
-        );
-        written?;
-        let (fields, device) = (found.fields_seconds, seconds.results);
-        printer.detail(&format!(
-            "inverse found and displacements read back in {fields:.2} s, with what the report shows in \
-             {device:.2} s; then, in parallel, measures {measure:.2} s, files {write:.2} s, \
-             pictures {draw:.2} s"
-        ));
-        let mut measures = measures?;
-        let results = seconds.results + clock.elapsed().as_secs_f64();
-        let total = start.elapsed().as_secs_f64();
-        measures.record.seconds = Seconds { results, total, ..seconds };
-        measures.record.peak_memory_bytes = peak_memory_bytes();
-        write_text(&files.report, &html(&measures, &pictures?)?)?;
-        write_text(&files.metrics, &json(&measures)?)?;
-        files.checkpoint.clear()?;
-        measures.record.assessment.reasons.iter().for_each(|reason| printer.warning(reason));
+        let to = Writing { request, files, hosts: &self.hosts, printer: *printer };
+        let finish = || begun.and_then(|()| found.finish(to, &self.settings, &mut inputs));
+        let (finished, took) = timed(finish);
+        let reported = finished.and_then(|finished| {
+            let Some((mut measures, pictures)) = finished else { return Ok(None) };
+            let results = seconds.results + took;
+            let total = start.elapsed().as_secs_f64();
+            measures.seconds = Seconds { results, total, ..seconds };
+            measures.peak_memory_bytes = peak_memory_bytes();
+            write_text(&files.report, &html(&measures, &pictures)?)?;
+            write_text(&files.metrics, &json(&measures)?)?;
+            files.checkpoint.clear()?;
+            measures.assessment.reasons.iter().for_each(|reason| printer.warning(reason));
+            Ok(Some(measures))
+        });
+        let measures = reported.inspect_err(|failure| failed(&mut output, failure))?;
+        if let (Some(mut output), Some(measures)) = (output, &measures) {
+            let Measures { assessment, loss, peak_memory_bytes, .. } = measures;
+            output.journal().event(
+                "end",
+                json!({"verdict": assessment.verdict, "reasons": assessment.reasons,
+                       "loss": loss, "peak_memory_bytes": peak_memory_bytes}),
+            );
+            output.complete()?;
+        }
         Ok(measures)
     }
 }
 
-/// One registration on its device.
-struct Work<'a> {
+impl Opened {
+    /// Memory is kept in pieces of the sizes that were asked for: it is released before images of others.
+    fn release(&mut self, sizes: &Sizes) {
+        let grids = [sizes.fixed.clone(), sizes.moving.clone()];
+        let sizes_of = |grids: &[Geometry; 2]| grids.each_ref().map(|grid| grid.size);
+        let are_others = self.grids.as_ref().is_some_and(|last| sizes_of(last) != sizes_of(&grids));
+        if let (Placement::DeviceMesh(mesh), true) = (&self.placement, are_others) {
+            mesh.device(0).memory_cleanup();
+        }
+        self.grids = Some(grids);
+    }
+
+    /// In how many parts, for people.
+    fn placed(&self) -> String {
+        match &self.placement {
+            Placement::DeviceMesh(mesh) if mesh.count() > 1 => format!("{} shards", mesh.count()),
+            Placement::DeviceMesh(_) => "whole".to_string(),
+            Placement::Device { .. } => "shards as there is room".to_string(),
+            Placement::Ranks { ranks, .. } => format!("{} processes", ranks.count()),
+        }
+    }
+}
+
+/// One registration under way.
+struct Registering<'a> {
     all: &'a Registrations,
     case: &'a Case,
     inputs: Inputs,
-    output: OutputFolder,
-    start: Instant,
+    output: Option<OutputFolder>,
     seconds: Seconds,
 }
 
-impl Work<'_> {
-    fn run(
-        mut self,
-        checkpoint: Option<Checkpoint>,
-        identified: Identified,
-        mesh: &DeviceMesh,
-    ) -> Result<Registered> {
-        self.output.journal().event(
-            "start",
-            json!({"ffdp_version": env!("CARGO_PKG_VERSION"), "device": identified.device,
-                   "command": arguments(), "resumed": checkpoint.is_some()}),
-        );
-        match self.found(checkpoint, identified, mesh) {
-            Ok(found) => {
-                let Self { inputs, output, start, seconds, .. } = self;
-                Ok(Registered { found, inputs, output, start, seconds })
-            }
-            Err(failure) => {
-                failed(&mut self.output, &failure);
-                Err(failure)
-            }
-        }
-    }
-
-    fn found(
-        &mut self,
-        checkpoint: Option<Checkpoint>,
-        identified: Identified,
-        mesh: &DeviceMesh,
-    ) -> Result<Results> {
-        let Case { request, files, printer, .. } = self.case;
+impl Registering<'_> {
+    fn found(&mut self, continued: Option<Continued>, placement: &Placement) -> Result<Results> {
+        let Case { request, files, printer, sizes, .. } = self.case;
         let settings = &self.all.settings;
-        let results = request.forecast(&self.case.sizes.fixed, settings).expected;
-        let place = (files.checkpoint.clone(), identified);
-        let keeper = Keeper::new(place, self.all.interval, results, *printer);
+        let (keeper, checkpoint) = match continued {
+            None => (None, None),
+            Some((run, checkpoint)) => {
+                let expected = request.forecast(&sizes.fixed, settings).expected;
+                let place = (files.checkpoint.clone(), run);
+                (Some(Keeper::new(place, self.all.interval, expected, *printer)), checkpoint)
+            }
+        };
         let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());
         // What an earlier run took is no part of this one's time.
         let earlier = checkpoint.as_ref().map_or(0.0, Checkpoint::seconds);
         let progress = ProgressPrinter::new(*printer);
-        let mut watch = Watch { progress, output: &mut self.output, keeper: Some(keeper), stage };
-        let (result, register) =
-            timed(|| registered(&self.inputs, settings, mesh, checkpoint, &mut watch));
-        let result = result?;
+        let mut watch =
+            self.output.as_mut().map(|output| Watch { progress, output, keeper, stage });
+        let mut registration =
+            Register::of(self.inputs.problem(settings)).settings(settings).on(placement);
+        if let Some(watch) = &mut watch {
+            registration = registration.observer(watch);
+        }
+        if let Some(checkpoint) = checkpoint {
+            registration = registration.resume(checkpoint);
+        }
+        let (result, register) = timed(|| registration.run());
+        let result: Registration = result?;
         let levels = result.stages.iter().flat_map(|stage| &stage.levels);
         let iterations = levels.map(|level| level.seconds).sum::<f64>() - earlier;
-        let (found, results) = timed(|| Results::of(request, &self.inputs, result, mesh.device(0)));
+        let (found, results) = timed(|| Results::of(request, &mut self.inputs, result));
         self.seconds = Seconds { register, iterations, results, ..self.seconds };
         found
     }
 }
 
-fn registered(
-    inputs: &Inputs,
-    settings: &Settings,
-    mesh: &DeviceMesh,
-    checkpoint: Option<Checkpoint>,
-    watch: &mut Watch,
-) -> Result<Registration> {
-    let registration =
-        Register::of(inputs.problem(settings)).settings(settings).on(mesh).observer(watch);
-    Ok(match checkpoint {
-        Some(checkpoint) => registration.resume(checkpoint).run()?,
-        None => registration.run()?,
-    })
-}
-
-fn failed(output: &mut OutputFolder, failure: &Failure) {
-    output.journal().event("failed", json!({"reason": failure.to_string()}));
+fn failed(output: &mut Option<OutputFolder>, failure: &Failure) {
+    if let Some(output) = output {
+        output.journal().event("failed", json!({"reason": failure.to_string()}));
+    }
 }
 
 /// What work gives, and how long it took.

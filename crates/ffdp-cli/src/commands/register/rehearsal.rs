@@ -8,7 +8,7 @@
 //! repeated run finds its own, sooner than it could rehearse: then there is none.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::available_parallelism;
 
@@ -19,10 +19,10 @@ use ffdp_register::{Register, Registration, Settings, Stage};
 use rayon::prelude::*;
 
 use super::args::RegisterArguments;
-use super::inputs::Inputs;
+use super::inputs::{Image, Inputs, Labels, Side};
 use super::results::Results;
 use crate::device::DeviceChoice;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::hash::{Hash, sha256_of};
 use crate::memory::Sizes;
 
@@ -134,14 +134,15 @@ pub fn help(request: &RegisterArguments) -> Option<Result<()>> {
 
 impl Part {
     fn rehearse(self, request: &RegisterArguments) -> Result<()> {
-        let labels = request.moving_labels.is_some();
-        let sizes = Sizes::of_files(request.fixed(), request.moving(), labels)?;
+        let sizes = request.sizes()?;
         let settings = request.resolve()?.for_images(&sizes.fixed);
-        let sides = ([&sizes.fixed, &sizes.moving], request.masked());
-        let mesh = request.mesh.open(&settings, sides)?;
-        let rehearsal = Rehearsal::new(request, &settings, &sizes, &mesh)?;
+        let mesh = request.mesh.open(&settings, &sizes)?;
+        let mut rehearsal = Rehearsal::new(request, &settings, &sizes, &mesh)?;
         match self {
-            Self::Results => rehearsal.results(rehearsal.made_up()),
+            Self::Results => {
+                let found = rehearsal.made_up();
+                rehearsal.results(found)
+            }
             Self::Level(level) => {
                 let last = settings.stages.last().expect("settings without stages do not resolve");
                 let levels = last.levels().get(level).into_iter().copied().collect();
@@ -186,7 +187,7 @@ impl<'a> Rehearsal<'a> {
         Ok(Self { request, settings, inputs: Inputs::made_up(request, sizes)?, mesh })
     }
 
-    fn whole(&self) -> Result<()> {
+    fn whole(mut self) -> Result<()> {
         let found = self.stages(self.settings.stages.clone())?;
         // Stages that found nothing better are not kept: then the results lack what is made of a deformation.
         let found = if found.warp.is_none() { self.made_up() } else { found };
@@ -194,19 +195,19 @@ impl<'a> Rehearsal<'a> {
     }
 
     /// Stages with few iterations.
-    fn stages(&self, stages: Vec<Stage>) -> Result<Registration> {
+    fn stages(&mut self, stages: Vec<Stage>) -> Result<Registration> {
         let settings = shortened(&Settings { stages, ..self.settings.clone() });
         Ok(Register::of(self.inputs.problem(&settings)).settings(&settings).on(self.mesh).run()?)
     }
 
     /// What stages may have found: no displacement at all, as a deformation and its inverse where there are such.
     fn made_up(&self) -> Registration {
-        let grid = &self.inputs.fixed.geometry;
+        let grid = self.inputs.fixed.image.geometry();
         Registration::without_motion(grid, self.mesh.device(0), &self.settings.stages)
     }
 
-    fn results(&self, found: Registration) -> Result<()> {
-        Results::of(self.request, &self.inputs, found, self.mesh.device(0)).map(|_| ())
+    fn results(&mut self, found: Registration) -> Result<()> {
+        Results::of(self.request, &mut self.inputs, found).map(|_| ())
     }
 }
 
@@ -222,32 +223,33 @@ pub fn shortened(settings: &Settings) -> Settings {
 impl Inputs {
     /// Blobs on the grids of a request, with labels and masks where it has them.
     fn made_up(request: &RegisterArguments, sizes: &Sizes) -> Result<Self> {
-        let [fixed, moving] = [blob(&sizes.fixed, 0.5)?, blob(&sizes.moving, 0.52)?];
-        let labels = |image: &Volume, wanted: bool| {
+        let RegisterArguments { fixed_labels, moving_labels, .. } = request;
+        let side = |file: &Path, grid, radius, labelled: bool, masked: bool| {
+            let image = blob(grid, radius)?;
             let inside = |&value: &f32| i32::from(value > 0.5);
-            let labels = || {
-                LabelMap::new(image.data.par_iter().map(inside).collect(), image.geometry.clone())
-            };
-            wanted.then(labels).transpose()
+            let labels =
+                || LabelMap::new(image.data.par_iter().map(inside).collect(), grid.clone());
+            let ones = || Volume::new(vec![1.0; grid.len()], grid.clone());
+            Ok::<_, Failure>(Side {
+                labels: labelled.then(labels).transpose()?.map(Labels::Map),
+                mask: masked.then(ones).transpose()?.map(Image::Volume),
+                hash: Hash::later(file),
+                mask_hash: None,
+                warnings: Vec::new(),
+                image: Image::Volume(image),
+            })
         };
-        let weights = |image: &Volume, wanted: bool| {
-            let ones = || Volume::new(vec![1.0; image.data.len()], image.geometry.clone());
-            wanted.then(ones).transpose()
-        };
+        let [fixed_mask, moving_mask] = request.masked();
+        let fixed = request.fixed();
+        let moving = request.moving();
         Ok(Self {
-            fixed_labels: labels(&fixed, request.fixed_labels.is_some())?,
-            moving_labels: labels(&moving, request.moving_labels.is_some())?,
-            fixed_mask: weights(&fixed, request.fixed_mask.is_some())?,
-            moving_mask: weights(&moving, request.moving_mask.is_some())?,
+            fixed: side(fixed, &sizes.fixed, 0.5, fixed_labels.is_some(), fixed_mask)?,
+            moving: side(moving, &sizes.moving, 0.52, moving_labels.is_some(), moving_mask)?,
             label_ids: None,
             initial: Composite::default(),
             guides_hash: String::new(),
             landmarks: None,
-            hashes: [request.fixed(), request.moving()].map(Hash::later),
-            mask_hashes: Default::default(),
             warnings: Vec::new(),
-            fixed,
-            moving,
         })
     }
 }

@@ -10,6 +10,7 @@ use ffdp_burn::transform::{Composite, Displacement, Step, write_transform};
 use ffdp_image::image::{Affine, Geometry};
 use ffdp_image::io::images::header;
 use ffdp_image::io::write_text;
+use ffdp_image::metrics::jacobian;
 use ffdp_shapes::files::{read_shape, write_shape, write_shape_with};
 use ffdp_shapes::lddmm::{Direction, Flow, Iteration, LddmmSettings, Match, match_shapes};
 use ffdp_shapes::shape::{self_intersections, surface_distance};
@@ -221,7 +222,7 @@ impl Results<'_> {
         let mm = self.found.flow.displacement_mm(&grid, Direction::Forward, self.device)?;
         let values: Vec<f32> =
             (0..3).flat_map(|c| mm.iter().map(move |u| (u[c] / spacing) as f32)).collect();
-        Ok(Folds::of(&values, size, 1.0)?)
+        Ok(Folds::new(&jacobian(&values, size)?, 1.0))
     }
 
     fn summary(&self, folder: &Path) -> String {

@@ -13,24 +13,34 @@ fn flipped_ramp() -> Volume {
     Volume::new(data, geometry).expect("sizes match")
 }
 
-fn drawn(fixed: &Volume, displacement: &[f32], determinants: &[f32]) -> Pictures {
-    let (before, warped) = (fixed, fixed);
-    let determinant = |voxel: usize| determinants[voxel];
-    let determinant: Option<&(dyn Fn(usize) -> f32 + Sync)> = Some(&determinant);
-    let controls = None;
-    Pictures::draw(&Slices { fixed, before, warped, displacement, determinant, controls })
-        .expect("finite")
+/// A report's panels of a fixed and an unregistered moving image.
+fn panels([fixed, before]: [&Volume; 2], displacement: &[f32], determinant: f32) -> Panels {
+    let mut panels = Panels::through_mass(fixed).expect("finite");
+    for (quantity, image) in
+        [(Quantity::Fixed, fixed), (Quantity::Before, before), (Quantity::Warped, fixed)]
+    {
+        panels.add(quantity, 0, &image.data);
+    }
+    let components = displacement.chunks(fixed.data.len());
+    for (component, values) in components.enumerate() {
+        panels.add(Quantity::Displacement(component), 0, values);
+    }
+    panels.add_determinants(0..fixed.geometry.size[2], |_, _| determinant);
+    panels
 }
 
-fn zero_displacement(image: &Volume) -> (Vec<f32>, Vec<f32>) {
-    (vec![0.0; 3 * image.data.len()], vec![1.0; image.data.len()])
+fn drawn(fixed: &Volume, displacement: &[f32], determinant: f32) -> Pictures {
+    panels([fixed, fixed], displacement, determinant).draw()
+}
+
+fn zero_displacement(image: &Volume) -> Vec<f32> {
+    vec![0.0; 3 * image.data.len()]
 }
 
 #[test]
 fn right_is_right_whatever_the_voxel_order() {
     let image = flipped_ramp();
-    let (displacement, determinants) = zero_displacement(&image);
-    let pictures = drawn(&image, &displacement, &determinants);
+    let pictures = drawn(&image, &zero_displacement(&image), 1.0);
     let axial = pictures.get(0, View::Fixed);
     let height = (16.0f64 / 21.0 * (PANEL - 1) as f64).round() as usize + 1;
     assert_eq!((axial.width, axial.height), (PANEL, height));
@@ -43,8 +53,7 @@ fn right_is_right_whatever_the_voxel_order() {
 #[test]
 fn equal_images_have_no_difference_and_a_seamless_checkerboard() {
     let image = flipped_ramp();
-    let (displacement, determinants) = zero_displacement(&image);
-    let pictures = drawn(&image, &displacement, &determinants);
+    let pictures = drawn(&image, &zero_displacement(&image), 1.0);
     for plane in 0..3 {
         let black = &pictures.get(plane, View::DifferenceAfter).pixels;
         assert!(black.iter().all(|pixel| *pixel == [0, 0, 0]));
@@ -58,18 +67,9 @@ fn equal_images_have_no_difference_and_a_seamless_checkerboard() {
 #[test]
 fn a_checkerboard_has_both_images() {
     let image = flipped_ramp();
-    let (displacement, determinants) = zero_displacement(&image);
     let mut other = image.clone();
     other.data.reverse();
-    let slices = Slices {
-        fixed: &image,
-        before: &other,
-        warped: &image,
-        displacement: &displacement,
-        determinant: Some(&|voxel| determinants[voxel]),
-        controls: None,
-    };
-    let pictures = Pictures::draw(&slices).expect("finite");
+    let pictures = panels([&image, &other], &zero_displacement(&image), 1.0).draw();
     let [fixed, moving, checks] =
         [View::Fixed, View::Moving, View::ChecksBefore].map(|view| &pictures.get(0, view).pixels);
     let same = |image: &[Rgb]| image.iter().zip(checks).filter(|(a, b)| a == b).count();
@@ -83,14 +83,12 @@ fn a_checkerboard_has_both_images() {
 #[test]
 fn folds_are_marked_and_expansion_is_red() {
     let image = flipped_ramp();
-    let (displacement, mut determinants) = zero_displacement(&image);
-    determinants.fill(2.0);
-    let pictures = drawn(&image, &displacement, &determinants);
+    let displacement = zero_displacement(&image);
+    let pictures = drawn(&image, &displacement, 2.0);
     assert_eq!(pictures.log_jacobian_range, 0.7);
     let [r, _, b] = pictures.get(1, View::LogJacobian).pixels[0];
     assert!(r > b);
-    determinants.fill(-0.1);
-    let pictures = drawn(&image, &displacement, &determinants);
+    let pictures = drawn(&image, &displacement, -0.1);
     assert!(pictures.get(1, View::LogJacobian).pixels.iter().all(|pixel| *pixel == FOLD));
 }
 
@@ -98,23 +96,14 @@ fn folds_are_marked_and_expansion_is_red() {
 fn planes_that_come_one_by_one_give_the_pictures_of_the_whole() {
     let image = flipped_ramp();
     let count = image.data.len();
-    // In voxels, which the ramp's axes make millimetres of without rounding.
     let displacement: Vec<f32> = (0..3 * count).map(|i| (i % 7) as f32 * 0.25 - 1.0).collect();
-    let determinants: Vec<f32> = (0..count).map(|i| 0.5 + (i % 5) as f32 * 0.2).collect();
     let mut other = image.clone();
     other.data.reverse();
-    let slices = Slices {
-        fixed: &image,
-        before: &other,
-        warped: &image,
-        displacement: &displacement,
-        determinant: Some(&|voxel| determinants[voxel]),
-        controls: None,
-    };
-    let windows = [Window::of(&image).expect("finite"), Window::of(&other).expect("finite")];
-    let whole = Pictures::draw(&slices).expect("finite");
-    let centre = centre_of_mass_mm(&image, windows[0]);
-    let mut panels = Panels::new(&image.geometry, (centre, "centre of mass"));
+    let mut whole = panels([&image, &other], &[], 1.0);
+    let all = FieldPlanes { displacement: &displacement, first: 0, own: 0..10 };
+    whole.add_displacement(&all).expect("of the grid");
+    let whole = whole.draw();
+    let mut panels = Panels::through_mass(&image).expect("finite");
     // Two planes, then one, and so on, of one quantity after the other.
     let plane = 8 * 9;
     for first in [0, 2, 3, 5, 6, 8, 9] {
@@ -123,14 +112,14 @@ fn planes_that_come_one_by_one_give_the_pictures_of_the_whole() {
         panels.add(Quantity::Fixed, first, &part(&image.data));
         panels.add(Quantity::Before, first, &part(&other.data));
         panels.add(Quantity::Warped, first, &part(&image.data));
-        for c in 0..3 {
-            let mut values = part(&displacement[c * count..][..count]);
-            values.iter_mut().for_each(|value| *value *= [-3.0, 2.0, 1.0][c]);
-            panels.add(Quantity::Displacement(c), first, &values);
-        }
-        panels.add(Quantity::Determinant, first, &part(&determinants));
+        let held = first.saturating_sub(1)..(end + 1).min(10);
+        let component =
+            |c: usize| &displacement[c * count + held.start * plane..c * count + held.end * plane];
+        let displacement = &[component(0), component(1), component(2)].concat();
+        let planes = FieldPlanes { displacement, first: held.start, own: first..end };
+        panels.add_displacement(&planes).expect("of the grid");
     }
-    let parts = panels.draw(windows);
+    let parts = panels.draw();
     assert_eq!(parts.log_jacobian_range, whole.log_jacobian_range);
     for (a, b) in parts.planes.iter().flatten().zip(whole.planes.iter().flatten()) {
         assert!(a.pixels == b.pixels);
@@ -148,8 +137,8 @@ fn panels_show_the_planes_through_their_centre() {
         for (z, plane) in data.chunks(81).enumerate() {
             panels.add(Quantity::Fixed, z, plane);
         }
-        panels.fill(Quantity::Determinant, 1.0);
-        let pictures = panels.finish();
+        panels.add_determinants(0..9, |_, _| 1.0);
+        let pictures = panels.draw();
         for plane in 0..3 {
             // Axial is across z, coronal across y, sagittal across x.
             let all = pictures.get(plane, View::Fixed).pixels.iter().all(|p| *p == [255; 3]);
@@ -161,10 +150,10 @@ fn panels_show_the_planes_through_their_centre() {
 #[test]
 fn no_motion_is_a_regular_grid() {
     let image = flipped_ramp();
-    let (still, determinants) = zero_displacement(&image);
+    let still = zero_displacement(&image);
     // The line of pixels that runs between two horizontal lines of the grid.
     let lines = |displacement: &[f32]| -> Vec<usize> {
-        let pictures = drawn(&image, displacement, &determinants);
+        let pictures = drawn(&image, displacement, 1.0);
         let panel = pictures.get(0, View::Grid);
         let columns =
             |row: &[Rgb]| -> Vec<usize> { (0..panel.width).filter(|&x| row[x] == GRID).collect() };
@@ -186,7 +175,7 @@ fn no_motion_is_a_regular_grid() {
 #[test]
 fn control_points_lie_on_the_fixed_image_and_are_carried_along() {
     let image = flipped_ramp();
-    let (still, determinants) = zero_displacement(&image);
+    let still = zero_displacement(&image);
     // Control points 7 mm apart, along the same axes as the voxels.
     let spacing = [7.0; 3];
     let grid = Geometry::new([6, 6, 6], spacing)
@@ -194,15 +183,9 @@ fn control_points_lie_on_the_fixed_image_and_are_carried_along() {
         .and_then(|g| g.with_origin([7.0, -7.0, -7.0]))
         .expect("valid");
     let columns = |displacement: &[f32]| -> Vec<usize> {
-        let slices = Slices {
-            fixed: &image,
-            before: &image,
-            warped: &image,
-            displacement,
-            determinant: Some(&|voxel| determinants[voxel]),
-            controls: Some(&grid),
-        };
-        let pictures = Pictures::draw(&slices).expect("finite");
+        let mut panels = panels([&image, &image], displacement, 1.0);
+        panels.controls = Some(grid.clone());
+        let pictures = panels.draw();
         assert!(pictures.has_controls);
         let panel = pictures.get(0, View::Controls);
         let rows = panel.pixels.chunks(panel.width);

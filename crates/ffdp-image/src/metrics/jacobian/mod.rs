@@ -115,32 +115,86 @@ pub fn determinant_of(
 /// [`Error::Shape`](crate::Error::Shape) when the field is not of that size.
 pub fn jacobian(displacement: &[f32], size: [usize; 3]) -> Result<JacobianReport> {
     let field = Field::new(displacement, size)?;
-    let new = || (Regular::default(), <[Kind; 3]>::default());
-    let add = |(regular, kinds): &mut (Regular, [Kind; 3]), sides: &mut OneSided, row| {
-        for (difference, kind) in DIFFERENCES.into_iter().zip(kinds) {
-            let values = sides.determinants(difference).to_vec();
-            kind.add(&values);
-            if difference == Difference::Central {
-                regular.add(&values, sides, inner(row, size));
-            }
+    let all = FieldPlanes { displacement, first: 0, own: 0..size[2] };
+    let mut report = JacobianReport::of_runs(size, |add| add(&all))?;
+    let JacobianReport { forward, backward, central, .. } = &mut report;
+    for (difference, found) in DIFFERENCES.into_iter().zip([forward, backward, central]) {
+        if found.p50.is_nan() {
+            let [p1, p50, p99] = PERCENTS;
+            let all = [0.0, p1, p50, p99, 100.0];
+            let [min, p1, p50, p99, max] = percentiles(&mut determinants(&field, difference), all);
+            *found = JacobianDistribution { min, p1, p50, p99, max, ..*found };
         }
-    };
-    let (regular, kinds) = field.sweep(new, add, |(regular, kinds), next| {
-        regular.join(next.0);
-        kinds.iter_mut().zip(next.1).for_each(|(kind, next)| kind.join(&next));
-    });
-    let [forward, backward, central] = distributions(&field, &kinds);
-    let (Regularity { true_folds, true_fold_fraction, sd_log }, sd_log_learn2reg) =
-        regular.read(field.len());
-    Ok(JacobianReport {
-        forward,
-        backward,
-        central,
-        true_folds,
-        true_fold_fraction,
-        sd_log,
-        sd_log_learn2reg,
-    })
+    }
+    Ok(report)
+}
+
+/// Some planes of a displacement.
+#[derive(Clone, Debug)]
+pub struct FieldPlanes<'a> {
+    /// `[3, n, H, W]` in voxels: the planes that are counted, and one more on either side where the grid has it.
+    pub displacement: &'a [f32],
+    /// Number of the first of these.
+    pub first: usize,
+    /// Those that are counted.
+    pub own: Range<usize>,
+}
+
+impl FieldPlanes<'_> {
+    /// Those that are counted, of a grid of `size` (x, y, z): `[3, n, H, W]`.
+    pub fn own_vectors(&self, [x, y, _]: [usize; 3]) -> Vec<f32> {
+        let own = (self.own.start - self.first) * x * y..(self.own.end - self.first) * x * y;
+        let components = self.displacement.chunks(self.displacement.len() / 3);
+        components.flat_map(|component| &component[own.clone()]).copied().collect()
+    }
+}
+
+impl JacobianReport {
+    /// The report of a displacement that comes in runs of planes, on a grid of `size` (x, y, z): `sweep` hands all runs to
+    /// its argument, in their order. It is called twice. Percentiles of a field that is not finite are NaN.
+    ///
+    /// # Errors
+    /// Those of `sweep`, and [`Error::Shape`](crate::Error::Shape) for a run of another size.
+    pub fn of_runs(
+        size: [usize; 3],
+        mut sweep: impl FnMut(&mut dyn FnMut(&FieldPlanes) -> Result<()>) -> Result<()>,
+    ) -> Result<Self> {
+        let new = || (Regular::default(), <[Kind; 3]>::default());
+        let add = |(regular, kinds): &mut (Regular, [Kind; 3]), sides: &mut OneSided, row| {
+            for (difference, kind) in DIFFERENCES.into_iter().zip(kinds) {
+                let values = sides.determinants(difference).to_vec();
+                kind.add(&values);
+                if difference == Difference::Central {
+                    regular.add(&values, sides, inner(row, size));
+                }
+            }
+        };
+        let join = |(regular, kinds): &mut (Regular, [Kind; 3]), next: (Regular, [Kind; 3])| {
+            regular.join(next.0);
+            kinds.iter_mut().zip(next.1).for_each(|(kind, next)| kind.join(&next));
+        };
+        let (mut regular, mut kinds) = new();
+        sweep(&mut |planes| {
+            let (more, by_kind) = Field::of_planes(planes, size)?.sweep(new, add, join);
+            regular.join(more);
+            regular.settle();
+            kinds.iter_mut().zip(&by_kind).for_each(|(kind, more)| kind.join(more));
+            Ok(())
+        })?;
+        let voxels = size.iter().product();
+        let [forward, backward, central] = distributions(size, &kinds, sweep)?;
+        let (Regularity { true_folds, true_fold_fraction, sd_log }, sd_log_learn2reg) =
+            regular.read(voxels);
+        Ok(Self {
+            forward,
+            backward,
+            central,
+            true_folds,
+            true_fold_fraction,
+            sd_log,
+            sd_log_learn2reg,
+        })
+    }
 }
 
 /// Folds and spread alone, in one sweep over the displacement and without the percentiles of
@@ -154,7 +208,9 @@ pub fn regularity(displacement: &[f32], size: [usize; 3]) -> Result<Regularity> 
         let central = sides.determinants(Difference::Central).to_vec();
         regular.add(&central, sides, inner(row, size));
     };
-    Ok(field.sweep(Regular::default, add, Regular::join).read(field.len()).0)
+    let mut regular = field.sweep(Regular::default, add, Regular::join);
+    regular.settle();
+    Ok(regular.read(field.len()).0)
 }
 
 /// In the order in which a report has them.
@@ -174,6 +230,8 @@ struct Regular {
     /// By row: of ln det J, and as Learn2Reg has it. Joined in the order of the rows: the same bits on any number of
     /// threads.
     logs: Vec<[Spread; 2]>,
+    /// Of the rows that are joined.
+    spreads: [Spread; 2],
 }
 
 impl Regular {
@@ -197,13 +255,15 @@ impl Regular {
         self.logs.extend(next.logs);
     }
 
-    /// Of all `voxels`: the deviation as Learn2Reg has it with the rest.
+    /// Joins the rows that were added.
+    fn settle(&mut self) {
+        let join = |[a, b]: [Spread; 2], [c, d]: [Spread; 2]| [a.join(c), b.join(d)];
+        self.spreads = self.logs.drain(..).fold(self.spreads, join);
+    }
+
+    /// Of all `voxels`, once their rows are joined: the deviation as Learn2Reg has it with the rest.
     fn read(&self, voxels: usize) -> (Regularity, f64) {
-        let [sd_log, sd_log_learn2reg] = self
-            .logs
-            .iter()
-            .fold([Spread::default(); 2], |[a, b], [c, d]| [a.join(*c), b.join(*d)])
-            .map(Spread::deviation);
+        let [sd_log, sd_log_learn2reg] = self.spreads.map(Spread::deviation);
         let (true_folds, true_fold_fraction) =
             (self.true_folds, self.true_folds as f64 / voxels as f64);
         (Regularity { true_folds, true_fold_fraction, sd_log }, sd_log_learn2reg)
@@ -233,8 +293,12 @@ impl Kind {
 const PERCENTS: [f64; 3] = [1.0, 50.0, 99.0];
 
 /// Of each of [`DIFFERENCES`]: what is at the ranks of the percentiles takes a second sweep.
-fn distributions(field: &Field, kinds: &[Kind; 3]) -> [JacobianDistribution; 3] {
-    let voxels = field.len();
+fn distributions(
+    size: [usize; 3],
+    kinds: &[Kind; 3],
+    mut sweep: impl FnMut(&mut dyn FnMut(&FieldPlanes) -> Result<()>) -> Result<()>,
+) -> Result<[JacobianDistribution; 3]> {
+    let voxels: usize = size.iter().product();
     // Finite values alone are counted.
     let finite = |kind: &Kind| kind.counts.count() == voxels;
     let around = PERCENTS.map(|percent| ranks_around(voxels, percent));
@@ -249,28 +313,26 @@ fn distributions(field: &Field, kinds: &[Kind; 3]) -> [JacobianDistribution; 3] 
             buckets.add_here(sides.determinants(difference));
         }
     };
-    let found = field.sweep(none, add, |buckets, next| {
+    let join = |buckets: &mut [Option<Buckets>; 3], next: [Option<Buckets>; 3]| {
         let pairs = buckets.iter_mut().flatten().zip(next.iter().flatten());
         pairs.for_each(|(buckets, next)| buckets.join(next));
-    });
-    std::array::from_fn(|k| {
-        let (kind, buckets) = (&kinds[k], &found[k]);
-        let [min, p1, p50, p99, max] = match buckets {
-            Some(buckets) => {
-                let value = |rank: usize| buckets.value(&kind.counts, rank);
-                let of = |k: usize| between(voxels, around[k].map(value), PERCENTS[k]);
-                let [min, max] = kind.counts.extremes().map(f64::from);
-                [min, of(0), of(1), of(2), max]
-            }
-            None => {
-                let [p1, p50, p99] = PERCENTS;
-                let all = [0.0, p1, p50, p99, 100.0];
-                percentiles(&mut determinants(field, DIFFERENCES[k]), all)
-            }
-        };
+    };
+    let mut found = none();
+    sweep(&mut |planes| {
+        join(&mut found, Field::of_planes(planes, size)?.sweep(none, add, join));
+        Ok(())
+    })?;
+    Ok(std::array::from_fn(|k| {
+        let kind = &kinds[k];
+        let [min, p1, p50, p99, max] = found[k].as_ref().map_or([f64::NAN; 5], |buckets| {
+            let value = |rank: usize| buckets.value(&kind.counts, rank);
+            let of = |k: usize| between(voxels, around[k].map(value), PERCENTS[k]);
+            let [min, max] = kind.counts.extremes().map(f64::from);
+            [min, of(0), of(1), of(2), max]
+        });
         let fold_fraction = kind.folds as f64 / voxels as f64;
         JacobianDistribution { min, p1, p50, p99, max, folds: kind.folds, fold_fraction }
-    })
+    }))
 }
 
 fn determinants(field: &Field, difference: Difference) -> Vec<f32> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::Difference;
+use super::{Difference, FieldPlanes};
 use crate::Result;
 use crate::metrics::warp::check_field;
 
@@ -13,16 +13,28 @@ const PARTS: usize = 3;
 /// Voxels of a part at least.
 const LEAST: usize = 1 << 19;
 
-/// A displacement `[3, D, H, W]` with its grid.
+/// A displacement `[3, D, H, W]` with its grid, or some planes of it.
 pub(super) struct Field<'a> {
     data: &'a [f32],
     size: [usize; 3],
+    /// The rows that are swept, and the number on the whole grid of the first row that there is.
+    rows: Range<usize>,
+    before: usize,
 }
 
 impl<'a> Field<'a> {
     pub fn new(data: &'a [f32], size: [usize; 3]) -> Result<Self> {
         check_field(data, size)?;
-        Ok(Self { data, size })
+        Ok(Self { data, size, rows: 0..size[1] * size[2], before: 0 })
+    }
+
+    /// Of planes of a grid of a size (x, y, z).
+    pub fn of_planes(planes: &FieldPlanes<'a>, [nx, ny, _]: [usize; 3]) -> Result<Self> {
+        let FieldPlanes { displacement, first, own } = planes;
+        let count = displacement.len() / (3 * nx * ny);
+        check_field(displacement, [nx, ny, count])?;
+        let rows = (own.start - first) * ny..(own.end - first) * ny;
+        Ok(Self { data: displacement, size: [nx, ny, count], rows, before: first * ny })
     }
 
     pub fn len(&self) -> usize {
@@ -41,23 +53,23 @@ impl<'a> Field<'a> {
         values
     }
 
-    /// What `add` has gathered from all rows, begun with `new` for some of them at a time and joined in their order: each
-    /// thread has a few of these, which may be large.
+    /// What `add` has gathered from the rows, which it is given with their numbers on the whole grid, begun with `new` for
+    /// some of them at a time and joined in their order: each thread has a few of these, which may be large.
     pub fn sweep<T: Send>(
         &self,
         new: impl Fn() -> T + Sync,
         add: impl Fn(&mut T, &mut OneSided, usize) + Sync,
         join: impl Fn(&mut T, T) + Sync,
     ) -> T {
-        let [nx, ny, nz] = self.size;
+        let nx = self.size[0];
         let least = LEAST.div_ceil(nx);
-        let rows = (ny * nz).div_ceil(PARTS * rayon::current_num_threads()).max(least);
-        let parts = (0..ny * nz).into_par_iter().step_by(rows);
+        let rows = self.rows.len().div_ceil(PARTS * rayon::current_num_threads()).max(least);
+        let parts = self.rows.clone().into_par_iter().step_by(rows);
         let part = |first: usize| {
             let (mut found, mut sides) = (new(), OneSided::default());
-            for row in first..(first + rows).min(ny * nz) {
+            for row in first..(first + rows).min(self.rows.end) {
                 self.row(row).one_sided(0..nx, &mut sides);
-                add(&mut found, &mut sides, row);
+                add(&mut found, &mut sides, self.before + row);
             }
             found
         };

@@ -145,3 +145,24 @@ fn every_voxel_has_what_the_definition_gives() {
         assert!(count < 24 || (folds > 0 && folds < count as u64), "{folds} of {size:?}");
     }
 }
+
+#[test]
+fn runs_of_planes_have_the_report_of_the_whole() {
+    let size = [9, 8, 11];
+    let u: Vec<f32> = (0..3 * 792).map(|i| (i as f32 * 0.37).sin() * 0.9).collect();
+    let whole = jacobian(&u, size).expect("one size");
+    assert!(whole.true_folds > 0, "there is something to count");
+    for planes in [1, 2, 5] {
+        let runs = JacobianReport::of_runs(size, |add| {
+            for start in (0..size[2]).step_by(planes) {
+                let own = start..(start + planes).min(size[2]);
+                let held = start.saturating_sub(1)..(own.end + 1).min(size[2]);
+                let part = |c: usize| &u[c * 792 + held.start * 72..c * 792 + held.end * 72];
+                let displacement = &[part(0), part(1), part(2)].concat();
+                add(&FieldPlanes { displacement, first: held.start, own })?;
+            }
+            Ok(())
+        });
+        assert_eq!(runs.expect("one size"), whole, "{planes} at a time");
+    }
+}

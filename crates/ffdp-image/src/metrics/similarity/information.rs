@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::{CHUNK, check_length};
+use super::{CHUNK, check_length, extremes};
 use crate::{Error, Result};
 
 /// Most bins of [`information`]: a table of 8 MiB for each thread.
@@ -43,27 +43,55 @@ pub fn information(fixed: &[f32], moved: &[f32], bins: usize) -> Result<Informat
         let what = format!("mutual information: the bins must lie in 2..={MOST_BINS}");
         return Err(Error::invalid(what, bins, "use 32 or 64"));
     }
-    let (bin_f, bin_m) = (Binning::of(fixed, bins), Binning::of(moved, bins));
-    let count = |mut table: Vec<u64>, (fixed, moved): (&[f32], &[f32])| {
-        for (&f, &m) in fixed.iter().zip(moved) {
-            table[bin_f.bin(f) * bins + bin_m.bin(m)] += 1;
+    let mut histogram = JointHistogram::new([extremes(fixed), extremes(moved)], bins);
+    histogram.add(fixed, moved);
+    Ok(histogram.information())
+}
+
+/// How often pairs of intensities occur, added up part by part.
+pub(super) struct JointHistogram {
+    fixed: Binning,
+    moved: Binning,
+    bins: usize,
+    table: Vec<u64>,
+}
+
+impl JointHistogram {
+    /// With `bins` x `bins` equal bins between the extremes of each image.
+    pub fn new(extremes: [[f32; 2]; 2], bins: usize) -> Self {
+        let [fixed, moved] = extremes.map(|extremes| Binning::new(extremes, bins));
+        Self { fixed, moved, bins, table: vec![0; bins * bins] }
+    }
+
+    /// Counts the voxels of a part.
+    pub fn add(&mut self, fixed: &[f32], moved: &[f32]) {
+        let Self { fixed: bin_f, moved: bin_m, bins, table } = self;
+        let count = |mut table: Vec<u64>, (fixed, moved): (&[f32], &[f32])| {
+            for (&f, &m) in fixed.iter().zip(moved) {
+                table[bin_f.bin(f) * *bins + bin_m.bin(m)] += 1;
+            }
+            table
+        };
+        let add = |mut a: Vec<u64>, b: Vec<u64>| {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+            a
+        };
+        let empty = || vec![0u64; *bins * *bins];
+        let chunks = fixed.par_chunks(CHUNK).zip(moved.par_chunks(CHUNK));
+        let more = chunks.fold(empty, count).reduce(empty, add);
+        table.iter_mut().zip(more).for_each(|(all, more)| *all += more);
+    }
+
+    pub fn information(&self) -> Information {
+        let Self { table, bins, .. } = self;
+        let rows = table.chunks(*bins).map(|row| row.iter().sum());
+        let columns = (0..*bins).map(|m| table.iter().skip(m).step_by(*bins).sum());
+        Information {
+            fixed: entropy(rows),
+            moved: entropy(columns),
+            joint: entropy(table.iter().copied()),
         }
-        table
-    };
-    let add = |mut a: Vec<u64>, b: Vec<u64>| {
-        a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
-        a
-    };
-    let empty = || vec![0u64; bins * bins];
-    let chunks = fixed.par_chunks(CHUNK).zip(moved.par_chunks(CHUNK));
-    let table = chunks.fold(empty, count).reduce(empty, add);
-    let rows = table.chunks(bins).map(|row| row.iter().sum());
-    let columns = (0..bins).map(|m| table.iter().skip(m).step_by(bins).sum());
-    Ok(Information {
-        fixed: entropy(rows),
-        moved: entropy(columns),
-        joint: entropy(table.iter().copied()),
-    })
+    }
 }
 
 /// `- sum p ln p` of the counts.
@@ -82,9 +110,7 @@ struct Binning {
 }
 
 impl Binning {
-    fn of(image: &[f32], bins: usize) -> Self {
-        let extremes = |(low, high): (f32, f32), &v: &f32| (low.min(v), high.max(v));
-        let (low, high) = image.iter().fold((f32::INFINITY, f32::NEG_INFINITY), extremes);
+    fn new([low, high]: [f32; 2], bins: usize) -> Self {
         let (low, range) = (f64::from(low), f64::from(high) - f64::from(low));
         let density = if range > 0.0 { bins as f64 / range } else { 0.0 };
         Self { low, density, last: bins - 1 }

@@ -40,18 +40,34 @@ pub fn local_ncc(
             "use 7 or 9",
         ));
     }
-    let mean_square = |image: &[f32]| {
-        let [sum] = super::sums(image, image, |a, b| [a * b]);
-        sum / image.len() as f64
-    };
-    let (flat_f, flat_m) = (FLAT * mean_square(fixed), FLAT * mean_square(moved));
+    let mean_square = |image: &[f32]| square_sum(image) / image.len() as f64;
+    let mean_squares = [mean_square(fixed), mean_square(moved)];
     let weights = vec![1.0 / window as f64; window];
     let windows = Windows { fixed, moved, size, weights: &weights };
+    let chosen = |i| mask.is_none_or(|mask| mask[i]);
+    let (sum, count) = local_ncc_sum(&windows, mean_squares, chosen);
+    Ok(sum / count as f64)
+}
+
+/// Sum of the squares of an image.
+pub(super) fn square_sum(image: &[f32]) -> f64 {
+    let [sum] = super::sums(image, image, |a, b| [a * b]);
+    sum
+}
+
+/// The squared local correlation of images with these mean squares, summed over the `chosen` voxels, and how many there
+/// are.
+pub(super) fn local_ncc_sum(
+    windows: &Windows,
+    mean_squares: [f64; 2],
+    chosen: impl Fn(usize) -> bool + Sync,
+) -> (f64, u64) {
+    let [flat_f, flat_m] = mean_squares.map(|square| FLAT * square);
     let score = |Moments { f, m, ff, mm, fm }: Moments| {
         let (a, b, c) = (fm - f * m, ff - f * f, mm - m * m);
         if b <= flat_f || c <= flat_m { 0.0 } else { (a * a / (b * c)).min(1.0) }
     };
-    Ok(windows.mean(|i| mask.is_none_or(|mask| mask[i]), score))
+    windows.sum(chosen, score)
 }
 
 /// Mean structural similarity (SSIM), -1..1, in Gaussian windows of sigma 1.5 voxels:
@@ -89,7 +105,8 @@ pub fn ssim(
         let index = [offset % size[0], offset / size[0] % size[1], offset / size[0] / size[1]];
         (0..3).all(|i| (SSIM_RADIUS..size[i] - SSIM_RADIUS).contains(&index[i]))
     };
-    Ok(windows.mean(|i| mask.is_none_or(|mask| mask[i]) && whole(i), score))
+    let (sum, count) = windows.sum(|i| mask.is_none_or(|mask| mask[i]) && whole(i), score);
+    Ok(sum / count as f64)
 }
 
 /// Samples of a Gaussian with sum 1.

@@ -5,6 +5,7 @@
 
 mod information;
 mod local;
+mod runs;
 #[cfg(test)]
 mod tests;
 mod windows;
@@ -15,6 +16,7 @@ use crate::{Error, Result};
 
 pub use information::{Information, information};
 pub use local::{SSIM_WINDOW, local_ncc, ssim};
+pub use runs::{Compared, PairPlanes, SimilarityMeasures};
 
 pub(super) const CHUNK: usize = 1 << 16;
 
@@ -32,11 +34,26 @@ pub fn ncc(fixed: &[f32], moved: &[f32]) -> Result<f64> {
     check_length(fixed.len(), moved.len())?;
     let count = fixed.len() as f64;
     let [mean_f, mean_m] = sums(fixed, moved, |f, m| [f, m]).map(|sum| sum / count);
-    let [fm, ff, mm] = sums(fixed, moved, |f, m| {
+    Ok(correlation(centred(fixed, moved, [mean_f, mean_m])))
+}
+
+/// Sums of the products `f m`, `f f`, `m m` of differences from the means.
+fn centred(fixed: &[f32], moved: &[f32], [mean_f, mean_m]: [f64; 2]) -> [f64; 3] {
+    sums(fixed, moved, |f, m| {
         let (f, m) = (f - mean_f, m - mean_m);
         [f * m, f * f, m * m]
-    });
-    Ok(if ff > 0.0 && mm > 0.0 { (fm / (ff * mm).sqrt()).clamp(-1.0, 1.0) } else { f64::NAN })
+    })
+}
+
+/// Pearson's, of such sums.
+fn correlation([fm, ff, mm]: [f64; 3]) -> f64 {
+    if ff > 0.0 && mm > 0.0 { (fm / (ff * mm).sqrt()).clamp(-1.0, 1.0) } else { f64::NAN }
+}
+
+/// Smallest and largest value.
+fn extremes(image: &[f32]) -> [f32; 2] {
+    let more = |[low, high]: [f32; 2], &v: &f32| [low.min(v), high.max(v)];
+    image.iter().fold([f32::INFINITY, f32::NEG_INFINITY], more)
 }
 
 /// Mean squared difference of two images.

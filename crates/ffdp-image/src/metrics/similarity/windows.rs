@@ -1,4 +1,4 @@
-//! Means over windows around every voxel, without a map of them: tile by tile, along z.
+//! Sums over windows around every voxel, without a map of them: tile by tile, along z.
 //!
 //! A tile is a few rows of the image. Its planes are summed along x and y one after the other, and wait in a ring
 //! until the window along z has all of its own: the sums stay in the cache of a core, however large the image is.
@@ -35,12 +35,12 @@ pub(super) struct Windows<'a> {
 }
 
 impl Windows<'_> {
-    /// Mean of `score` over the voxels that are `chosen(offset)`; NaN without any.
-    pub fn mean(
+    /// Sum of `score` over the voxels that are `chosen(offset)`, and how many they are.
+    pub fn sum(
         &self,
         chosen: impl Fn(usize) -> bool + Sync,
         score: impl Fn(Moments) -> f64 + Sync,
-    ) -> f64 {
+    ) -> (f64, u64) {
         let [nx, ny, nz] = self.size;
         let part = |tile: &mut Tile, (first_row, first_plane): (usize, usize)| {
             tile.begin(first_row..(first_row + ROWS).min(ny));
@@ -67,8 +67,7 @@ impl Windows<'_> {
         let parts = tiles.into_par_iter().map_init(|| Tile::new(self), part);
         // Added in order: the same bits on any number of threads.
         let parts: Vec<(f64, u64)> = parts.collect();
-        let (sum, count) = parts.iter().fold((0.0, 0), |(s, c), part| (s + part.0, c + part.1));
-        sum / count as f64
+        parts.iter().fold((0.0, 0), |(s, c), part| (s + part.0, c + part.1))
     }
 
     /// The window along an axis of so many voxels. Along one there is none: a plane has no zeros before and behind it.

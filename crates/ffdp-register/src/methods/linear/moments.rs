@@ -67,9 +67,17 @@ pub(crate) fn moments(
         candidates.extend(orientations(&aligned, search, across, placed)?);
     }
     candidates.retain(|map| keeps_planes(map, &fixed.geometry, &moving.geometry));
+    let refinement = settings.refinement;
     let mut tried = Vec::new();
     for candidate in candidates {
-        tried.extend(RefinedCandidate::refined(&aligned, frame, candidate, settings.refinement)?);
+        tried.extend(RefinedCandidate::refined(&aligned, frame, candidate, refinement)?);
+    }
+    if settings.search.is_some() {
+        tried = distinct(tried);
+        tried.truncate(MOST_PROMISING);
+    }
+    for candidate in &mut tried {
+        candidate.look_ahead(&aligned, frame, refinement)?;
     }
     tried.sort_by(|a, b| a.promise.total_cmp(&b.promise));
     let margin = settings.search.as_ref().and_then(|_| margin(&tried));
@@ -120,14 +128,29 @@ fn search_shrink(fixed: &Geometry) -> f64 {
 /// Degrees within which two placements are the same, found twice.
 const SAME_DEGREES: f64 = 20.0;
 
-/// What the best of the placements, which come first, gains over the next other one: as a part of what it gains over the
-/// one in the middle. `None` where there is no other.
+/// Orientations of a search that are looked at closely.
+const MOST_PROMISING: usize = 8;
+
+/// The best of all that have come to the same placement, the best first.
+fn distinct(mut tried: Vec<RefinedCandidate>) -> Vec<RefinedCandidate> {
+    tried.sort_by(|a, b| a.loss.total_cmp(&b.loss));
+    let mut found: Vec<RefinedCandidate> = Vec::new();
+    for candidate in tried {
+        let is_new =
+            |other: &RefinedCandidate| angle_between(&candidate.map, &other.map) > SAME_DEGREES;
+        if found.iter().all(is_new) {
+            found.push(candidate);
+        }
+    }
+    found
+}
+
+/// What the best of different placements, which comes first, gains over the next: as a part of what it gains over the one
+/// in the middle of the others. `None` where there is no other.
 fn margin(tried: &[RefinedCandidate]) -> Option<f64> {
-    let best = tried.first()?;
-    let is_other = |other: &&RefinedCandidate| angle_between(&best.map, &other.map) > SAME_DEGREES;
-    let next = tried.iter().find(is_other)?;
-    let gained = tried[tried.len() / 2].promise - best.promise;
-    (gained > 0.0).then(|| (next.promise - best.promise) / gained)
+    let (best, others) = tried.split_first()?;
+    let gained = others.get(others.len() / 2)?.promise - best.promise;
+    (gained > 0.0).then(|| (others[0].promise - best.promise) / gained)
 }
 
 /// A candidate after its improvement.
@@ -135,9 +158,11 @@ struct RefinedCandidate {
     map: Map,
     /// Its own loss.
     loss: f64,
-    /// That of the best affine map near it.
+    /// That of the best affine map near it, once it was looked for.
     promise: f64,
     losses: Vec<f64>,
+    /// Of the placement that it began with.
+    bounds: Bounds,
 }
 
 impl RefinedCandidate {
@@ -156,9 +181,17 @@ impl RefinedCandidate {
         let mut search = LinearSearch::<Rigid, 6>::new(aligned, setup, candidate, State::default());
         let losses = search.iterate(iterations)?;
         let (map, loss) = (search.map(), search.loss()?);
-        let mut further = LinearSearch::<General, 12>::new(aligned, setup, map, State::default());
+        Ok(Some(Self { map, loss, promise: loss, losses, bounds }))
+    }
+
+    /// Finds out what it promises.
+    fn look_ahead(&mut self, aligned: &AlignedPair, frame: Frame, iterations: usize) -> Result<()> {
+        let setup = (frame, self.bounds);
+        let mut further =
+            LinearSearch::<General, 12>::new(aligned, setup, self.map, State::default());
         further.iterate(iterations)?;
-        Ok(Some(Self { map, loss, promise: further.loss()?, losses }))
+        self.promise = further.loss()?;
+        Ok(())
     }
 }
 

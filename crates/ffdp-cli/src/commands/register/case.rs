@@ -1,0 +1,111 @@
+//! What is known before anything is read: the settings, and of a pair what names and headers show and what it will take.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ffdp_register::Settings;
+
+use super::args::RegisterArguments;
+use super::files::Files;
+use super::inputs::Inputs;
+use crate::failure::{Failure, Result};
+use crate::hosts::Hosts;
+use crate::manifest::Claim;
+use crate::memory::{Held, Plan, Sizes};
+use crate::mesh::MeshArguments;
+use crate::printer::Printer;
+use crate::settings::to_toml;
+
+/// What all pairs have in common.
+pub struct Registrations {
+    pub settings: Settings,
+    /// As settings.toml has them.
+    pub toml: String,
+    pub interval: Duration,
+    /// Of one pair, not of a list.
+    pub alone: bool,
+    /// Where pairs are registered, each on one of them.
+    pub meshes: Vec<MeshArguments>,
+    /// Who registers.
+    pub hosts: Hosts,
+    /// Since the command began. Until the first pair is read its time counts.
+    start: Instant,
+    begun: AtomicBool,
+}
+
+impl Registrations {
+    /// # Errors
+    /// When the settings cannot be used.
+    pub fn new(
+        request: &RegisterArguments,
+        meshes: Vec<MeshArguments>,
+        hosts: &Hosts,
+    ) -> Result<Self> {
+        let start = Instant::now();
+        let settings = request.resolve()?;
+        let (toml, interval) = (to_toml(&settings)?, request.checkpoint_interval()?);
+        let (alone, begun) = (request.pairs.is_none(), AtomicBool::new(false));
+        let hosts = hosts.clone();
+        Ok(Self { settings, toml, interval, alone, meshes, hosts, start, begun })
+    }
+
+    /// When a pair began.
+    pub fn clock(&self) -> Instant {
+        match self.begun.swap(true, Ordering::Relaxed) {
+            true => Instant::now(),
+            false => self.start,
+        }
+    }
+}
+
+/// A pair that may be registered, as far as names and headers show.
+pub struct Case {
+    pub request: RegisterArguments,
+    pub files: Files,
+    pub printer: Printer,
+    /// Of the first process.
+    pub claim: Option<Claim>,
+    pub sizes: Sizes,
+    /// Of images that are held whole; slab by slab it depends on the placement.
+    pub plan: Option<Plan>,
+}
+
+impl Case {
+    /// # Errors
+    /// When a result would overwrite an input, the folder holds results of another run, or an image is no image.
+    pub fn new(request: RegisterArguments, all: &Registrations, printer: Printer) -> Result<Self> {
+        let Registrations { settings, toml, hosts, .. } = all;
+        let files = Files::in_folder(&request.output, request.format);
+        Inputs::check(&request, &files)?;
+        if request.resume && hosts.ranks().is_some() {
+            let fix = "start one process, or leave out --resume";
+            return Err(Failure::user("several processes keep no checkpoint", fix));
+        }
+        let claim = || files.claim(&request, toml, &request.inputs());
+        let claim = hosts.is_first().then(claim).transpose()?;
+        let sizes = request.sizes()?;
+        let plan = || request.planned(settings, &sizes, Held::Whole);
+        let plan = (!request.slabs).then(plan).transpose()?;
+        Ok(Self { request, files, printer, claim, sizes, plan })
+    }
+
+    /// Whether its results are there.
+    pub fn is_done(&self) -> Result<bool> {
+        self.claim.as_ref().map_or(Ok(false), Claim::is_done)
+    }
+}
+
+impl RegisterArguments {
+    /// From the headers.
+    pub fn sizes(&self) -> Result<Sizes> {
+        let labels = self.moving_labels.is_some();
+        let sizes = Sizes::of_files(self.fixed(), self.moving(), labels)?;
+        Ok(Sizes { masked: self.masked(), ..sizes })
+    }
+
+    /// What a run of one process takes.
+    pub fn planned(&self, settings: &Settings, sizes: &Sizes, held: Held) -> Result<Plan> {
+        let disk = self.forecast(&sizes.fixed, settings);
+        Plan::new(settings, sizes, held, self.mesh.first(), disk)
+    }
+}
