@@ -28,7 +28,7 @@ pub struct SettingsArguments {
     /// Two modalities: as --preset multimodal; with another preset that, on the levels of the other.
     #[arg(long, conflicts_with = "settings")]
     pub multimodal: bool,
-    /// The last stage [default: greedy]. Stages before it are kept, those after it are left out.
+    /// The last stage [default: greedy; quality svf]. Stages before it are kept, those after it are left out.
     #[arg(long, value_parser = transforms())]
     pub transform: Option<String>,
     /// The images are aligned already, up to a deformation: no moments, rigid and affine stages.
@@ -53,7 +53,7 @@ pub struct SettingsArguments {
     #[arg(long)]
     pub match_histograms: bool,
     /// Iterations at most on each level of the last stage, coarse to fine: one number for each level of the
-    /// settings, or of --shrink [default: 200,100,50; fast 100,50; quality 400,400,200,100; multimodal
+    /// settings, or of --shrink [default: 200,100,50; fast 100,50; quality and multimodal
     /// 200,200,100,50].
     #[arg(long, value_name = "N,N,..")]
     pub iterations: Option<Numbers<usize>>,
@@ -73,7 +73,7 @@ pub struct SettingsArguments {
     #[arg(long, value_name = "MM,..", value_delimiter = ',')]
     pub spacing_mm: Option<Vec<f64>>,
     /// For --transform gnk: weight of the roughness of the velocity, in a box of volume (2 pi)^3. Smaller weights
-    /// allow larger deformations [default: 1e-2].
+    /// allow larger deformations [default: 3e-3].
     #[arg(long, value_name = "B")]
     pub beta: Option<f64>,
     /// For --transform gnk: weight of the divergence of the velocity. Larger weights keep volumes [default: 1e-4].
@@ -88,7 +88,7 @@ pub struct SettingsArguments {
     /// For --transform gnk: preconditioner of the conjugate gradients [default: 2l-inv-h0].
     #[arg(long, value_enum)]
     pub preconditioner: Option<PreconditionerChoice>,
-    /// Smoothing of each gradient: fluid stiffness, in voxels of the level [default: 1].
+    /// Smoothing of each gradient: fluid stiffness, in voxels of the level [default: 1.5, svf 1.75].
     #[arg(long, value_name = "VOXELS")]
     pub sigma_grad: Option<f64>,
     /// Smoothing of the displacement: elastic stiffness, in voxels of the level [default: 0.5].
@@ -128,7 +128,7 @@ pub enum PresetChoice {
     /// Two images of one modality.
     #[default]
     Default,
-    /// More levels, twice the iterations.
+    /// A stationary velocity, with one level more and finer linear results.
     Quality,
     /// Two modalities: a stiff deformation by mutual information.
     Multimodal,

@@ -2,10 +2,10 @@
 
 use std::fs;
 
+use serde_json::Value;
 use ffdp_image::image::{Affine, Geometry, Physical, Volume};
 use ffdp_image::io::images::{read_volume, write_volume};
 use ffdp_image::io::{LandmarkSpace, read_transform_file, write_landmarks};
-use serde_json::Value;
 
 use crate::support::{Folder, ffdp, relative_difference, write_pair};
 use crate::{register, register_with};
@@ -79,10 +79,13 @@ fn what_cannot_be_a_start_is_refused() {
     register_with(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &few).succeeded();
     std::fs::write(folder.path("short.csv"), "0,0,0\n").expect("writable");
     std::fs::write(folder.path("long.csv"), "0,0,0\n1,1,1\n").expect("writable");
-    let [warp, short, long] =
-        ["out/warp.nii.gz", "short.csv", "long.csv"].map(|name| folder.path(name));
+    let [short, long] = ["short.csv", "long.csv"].map(|name| folder.path(name));
+    fs::create_dir(folder.path("empty")).expect("a folder");
+    let empty = folder.path("empty");
     for (more, words) in [
-        (&["--initial", &warp][..], ["must be affine", "help:"]),
+        (&["--initial", &empty][..], ["affine.txt", "help:"]),
+        (&["--landmark-sigma", "1"], ["--landmark-sigma", "--landmarks"]),
+        (&["--search", "--settings", &folder.path("out/settings.toml")], ["--search", "moments"]),
         (&["--landmarks", &short, &long], ["1 landmarks", "same order"]),
         (&["--transform", "rigid", "--aligned"], ["--aligned", "--transform greedy"]),
     ] {
@@ -90,6 +93,63 @@ fn what_cannot_be_a_start_is_refused() {
         assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);
         assert!(words.iter().all(|word| run.stderr.contains(word)), "{more:?}: {}", run.stderr);
     }
+}
+
+#[test]
+fn a_run_goes_on_from_the_folder_of_another_by_its_deformable_stages_alone() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let few = ["--aligned", "--shrink", "2", "--iterations", "20", "-q"];
+    register_with(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &few).succeeded();
+    let out = folder.path("out");
+    let metrics = |name: &str| -> Value {
+        let text = fs::read_to_string(folder.path(&format!("{name}/metrics.json")));
+        serde_json::from_str(&text.expect("written")).expect("JSON")
+    };
+    let reached = metrics("out")["similarity"]["after"]["ncc"].as_f64().expect("a number");
+    for (name, more) in [("whole", &[][..]), ("slabs", &["--slabs"])] {
+        let start = ["--initial", &out, "--shrink", "2", "--iterations", "1", "-q"];
+        let all = [&start[..], more].concat();
+        register_with(&folder, "fixed.nii.gz", "moving.nii.gz", name, &all).succeeded();
+        let metrics = metrics(name);
+        let stages = metrics["stages"].as_array().expect("stages");
+        assert_eq!(stages.len(), 1, "{name}: {stages:?}");
+        let before = metrics["similarity"]["before"]["ncc"].as_f64().expect("a number");
+        assert!(
+            (before - reached).abs() < 1e-3,
+            "{name}: {before}, the first ended with {reached}"
+        );
+    }
+    // Neither may end where the other begins.
+    let run = register_with(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &["--initial", &out]);
+    assert!(run.code == 1 && run.stderr.contains("must not overwrite"), "{}", run.stderr);
+    // And `apply` takes it as one transform.
+    let [image, moved] = ["moving.nii.gz", "moved.nii.gz"].map(|name| folder.path(name));
+    ffdp(&["apply", "-i", &image, "-t", &out, "-o", &moved]).succeeded();
+    let [a, b] = ["moved.nii.gz", "out/warped.nii.gz"]
+        .map(|name| read_volume(folder.path(name)).expect("written").data);
+    assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-4), "the transform of the folder");
+}
+
+#[test]
+fn landmarks_drive_a_run_only_when_it_is_said_how_exactly_they_are_known() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    fs::write(folder.path("f.csv"), "0,0,0\n10,-15,5\n").expect("writable");
+    fs::write(folder.path("m.csv"), "9,0,0\n19,-15,5\n").expect("writable");
+    let [f, m] = ["f.csv", "m.csv"].map(|name| folder.path(name));
+    let off = |name: &str, more: &[&str]| -> f64 {
+        let few =
+            ["--aligned", "--shrink", "2", "--iterations", "60", "-q", "--landmark-space", "ras"];
+        let all = [&few[..], &["--landmarks", &f, &m], more].concat();
+        register_with(&folder, "fixed.nii.gz", "moving.nii.gz", name, &all).succeeded();
+        let text = fs::read_to_string(folder.path(&format!("{name}/metrics.json")));
+        let metrics: Value = serde_json::from_str(&text.expect("written")).expect("JSON");
+        metrics["landmarks_mm"]["after"]["mean"].as_f64().expect("a number")
+    };
+    let (measured, driven) = (off("measured", &[]), off("driven", &["--landmark-sigma", "0.5"]));
+    println!("{measured:.2} mm measured, {driven:.2} mm driven");
+    assert!(driven < 0.5 * measured, "{driven} mm of {measured}");
 }
 
 #[test]

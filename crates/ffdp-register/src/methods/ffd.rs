@@ -99,6 +99,7 @@ impl FieldMethod for FfdSettings {
             sigma_field_voxels: 0.0,
             sigma_field_name: "none",
             regularization: self.regularization,
+            diffusion_per_gain: 0.0,
             convergence: &self.convergence,
         }
     }

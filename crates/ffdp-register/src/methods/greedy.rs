@@ -31,13 +31,13 @@ pub struct GreedySettings {
     /// composed steps keep the map invertible.
     pub freeform: bool,
     /// Standard deviation of the smoothing of each gradient, in voxels along the finest axis of
-    /// the level (the same length in mm along the others). Default 1 (FireANTs): how fluid the
-    /// motion is.
+    /// the level (the same length in mm along the others): how fluid the motion is. Default 1.5: with the
+    /// diffusion below the mean Dice of 15 pairs of brains was 0.657, with 1 (FireANTs) and no diffusion 0.652.
     pub sigma_gradient_voxels: f64,
     /// Standard deviation of the smoothing of the displacement after each step, as above. Default
     /// 0.5 (FireANTs): how elastic the motion is.
     pub sigma_warp_voxels: f64,
-    /// Penalties for a rough displacement. Default: none.
+    /// Penalties for a rough displacement. Default: diffusion alone.
     pub regularization: Regularization,
     /// When a level ends before its iterations are spent.
     pub convergence: ConvergenceSettings,
@@ -51,7 +51,7 @@ impl Default for GreedySettings {
             learning_rate_voxels: 0.25,
             optimizer: OptimizerSettings::default(),
             freeform: false,
-            sigma_gradient_voxels: 1.0,
+            sigma_gradient_voxels: 1.5,
             sigma_warp_voxels: 0.5,
             regularization: Regularization::default(),
             convergence: ConvergenceSettings::default(),
@@ -75,6 +75,7 @@ impl FieldMethod for GreedySettings {
             sigma_field_voxels: self.sigma_warp_voxels,
             sigma_field_name: "sigma_warp_voxels",
             regularization: self.regularization,
+            diffusion_per_gain: 0.4,
             convergence: &self.convergence,
         }
     }

@@ -110,6 +110,7 @@ impl FieldMethod for OwnModel {
             sigma_field_voxels: 0.0,
             sigma_field_name: "none",
             regularization: Regularization::default(),
+            diffusion_per_gain: 0.0,
             convergence,
         }
     }

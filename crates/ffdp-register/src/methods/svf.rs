@@ -28,7 +28,7 @@ pub struct SvfSettings {
     /// How a gradient becomes a step. Default: Adam. Gauss and Newton's needs a displacement.
     pub optimizer: OptimizerSettings,
     /// Standard deviation of the smoothing of each gradient, in voxels along the finest axis of
-    /// the level (the same length in mm along the others). Default 1: how fluid the motion is.
+    /// the level (the same length in mm along the others). Default 1.75: how fluid the motion is.
     pub sigma_gradient_voxels: f64,
     /// Standard deviation of the smoothing of the velocity after each step, as above. Default 0.5:
     /// diffusion of the velocity.
@@ -36,7 +36,7 @@ pub struct SvfSettings {
     /// Squarings of the exponential, 1 to 12: the first part of the flow is the velocity over two to
     /// their power. Default 6; a velocity of 20 voxels then begins with a third of a voxel.
     pub squarings: usize,
-    /// Penalties for a rough velocity. Default: none.
+    /// Penalties for a rough velocity. Default: diffusion alone.
     pub regularization: Regularization,
     /// When a level ends before its iterations are spent.
     pub convergence: ConvergenceSettings,
@@ -53,7 +53,7 @@ impl Default for SvfSettings {
             similarity: Similarity::Lncc(LnccSettings::default()),
             learning_rate_voxels: 0.25,
             optimizer: OptimizerSettings::default(),
-            sigma_gradient_voxels: 1.0,
+            sigma_gradient_voxels: 1.75,
             sigma_velocity_voxels: 0.5,
             squarings: 6,
             regularization: Regularization::default(),
@@ -80,6 +80,7 @@ impl FieldMethod for SvfSettings {
             sigma_field_voxels: self.sigma_velocity_voxels,
             sigma_field_name: "sigma_velocity_voxels",
             regularization: self.regularization,
+            diffusion_per_gain: 1.2,
             convergence: &self.convergence,
         }
     }

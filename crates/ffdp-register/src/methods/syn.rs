@@ -28,11 +28,11 @@ pub struct SynSettings {
     /// How a gradient becomes a step. Default: Adam.
     pub optimizer: OptimizerSettings,
     /// Standard deviation of the smoothing of each gradient, in voxels along the finest axis of
-    /// the level (the same length in mm along the others). Default 1.
+    /// the level (the same length in mm along the others). Default 1.5.
     pub sigma_gradient_voxels: f64,
     /// Standard deviation of the smoothing of both halves after each step, as above. Default 0.5.
     pub sigma_warp_voxels: f64,
-    /// Penalties for rough halves. Default: none.
+    /// Penalties for rough halves. Default: diffusion alone.
     pub regularization: Regularization,
     /// When a level ends before its iterations are spent.
     pub convergence: ConvergenceSettings,
@@ -45,7 +45,7 @@ impl Default for SynSettings {
             similarity: Similarity::Lncc(LnccSettings::default()),
             learning_rate_voxels: 0.125,
             optimizer: OptimizerSettings::default(),
-            sigma_gradient_voxels: 1.0,
+            sigma_gradient_voxels: 1.5,
             sigma_warp_voxels: 0.5,
             regularization: Regularization::default(),
             convergence: ConvergenceSettings::default(),
@@ -69,6 +69,7 @@ impl FieldMethod for SynSettings {
             sigma_field_voxels: self.sigma_warp_voxels,
             sigma_field_name: "sigma_warp_voxels",
             regularization: self.regularization,
+            diffusion_per_gain: 6.0,
             convergence: &self.convergence,
         }
     }

@@ -77,7 +77,8 @@ fn settings_without_meaning_are_refused() {
     let adam = |gradient_floor| {
         OptimizerSettings::Adam(AdamSettings { gradient_floor, ..AdamSettings::default() })
     };
-    let diffusion = |diffusion| Regularization { diffusion, ..Regularization::default() };
+    let diffusion =
+        |weight| Regularization { diffusion: Some(weight), ..Regularization::default() };
     let svf = SvfSettings::default;
     let of = |stages| Settings { stages, ..Settings::default() };
     let good = good();

@@ -40,7 +40,7 @@ fn optimizers() -> [OptimizerSettings; 4] {
 /// `images_only`, for masks and channels, without the optimisers and penalties that see fields alone.
 fn deformable(images_only: bool) -> Vec<(String, Stage)> {
     let level = |shrink, iterations| LevelSettings { shrink, iterations };
-    let rough = Regularization { diffusion: 0.05, bending: 2.0, total_variation: 0.01 };
+    let rough = Regularization { diffusion: Some(0.05), bending: 2.0, total_variation: 0.01 };
     let none = Regularization::default();
     let mut stages = Vec::new();
     for similarity in similarities() {

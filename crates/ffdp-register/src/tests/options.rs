@@ -137,13 +137,13 @@ fn each_penalty_makes_the_field_smoother_in_its_own_sense() {
             warp(&result).field().clone()
         })
     };
-    let none = penalty(Regularization::default());
-    let off = Regularization::default();
+    let off = Regularization { diffusion: Some(0.0), ..Regularization::default() };
+    let none = penalty(off);
     // A weight of 1 for second differences of voxels.
     let bending = pair.fixed.image.geometry.spacing_mm[0].powi(2);
     type Roughness = fn(Tensor<5>) -> Tensor<1>;
     let cases: [(Regularization, Roughness); 3] = [
-        (Regularization { diffusion: 1.0, ..off }, losses::diffusion),
+        (Regularization { diffusion: Some(1.0), ..off }, losses::diffusion),
         (Regularization { bending, ..off }, losses::bending_energy),
         (Regularization { total_variation: 0.2, ..off }, |u| losses::total_variation(u, 1e-3)),
     ];
@@ -161,8 +161,9 @@ fn each_penalty_makes_the_field_smoother_in_its_own_sense() {
 fn reported_losses_hold_what_roughness_costs() {
     let pair = pair_of(32, 5);
     let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
-    let losses = |diffusion| {
-        let regularization = Regularization { diffusion, ..Regularization::default() };
+    let losses = |diffusion: f64| {
+        let regularization =
+            Regularization { diffusion: Some(diffusion), ..Regularization::default() };
         let levels = vec![LevelSettings { shrink: 1.0, iterations: 30 }];
         let settings = GreedySettings { regularization, levels, ..short() };
         let result = found(&problem, Stage::Greedy(settings));
@@ -183,7 +184,7 @@ fn reported_losses_hold_what_roughness_costs() {
 
 #[test]
 fn the_same_motion_costs_the_same_on_every_level() {
-    let weights = Regularization { diffusion: 3.0, bending: 400.0, total_variation: 0.5 };
+    let weights = Regularization { diffusion: Some(3.0), bending: 400.0, total_variation: 0.5 };
     let cost = |spacing_mm: f64| {
         // x^2 / 500 along x, in mm: its second derivative is 1/250 everywhere.
         let n = 12;
@@ -192,7 +193,7 @@ fn the_same_motion_costs_the_same_on_every_level() {
         let values = u.chain(vec![0.0; 2 * n * n * n]).collect();
         let field = TensorData::new::<f32, _>(values, [1, 3, n, n, n]);
         let field = Tensor::<5>::from_data(field, &Device::flex());
-        weights.penalties(spacing_mm).bending * to_f64(losses::bending_energy(field))[0]
+        weights.penalties(spacing_mm, 0.0).bending * to_f64(losses::bending_energy(field))[0]
     };
     let [one, two, seven] = [1.0, 2.0, 7.0].map(cost);
     assert!(one > 1e-3, "{one}");

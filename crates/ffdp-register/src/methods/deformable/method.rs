@@ -121,7 +121,7 @@ impl dyn FieldMethod + '_ {
             smooth_field: smoothing(descent.sigma_field_voxels),
             optimizer: descent.optimizer.first_order(),
             update: descent.update,
-            penalties: regularization.penalties(finest),
+            penalties: regularization.penalties(finest, descent.usual_diffusion()),
         }
     }
 

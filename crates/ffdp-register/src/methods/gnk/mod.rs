@@ -45,8 +45,9 @@ pub struct GnkSettings {
     pub levels: Vec<LevelSettings>,
     /// What is minimised. Default: the squared difference of the paper, for images of equal intensities.
     pub similarity: Similarity,
-    /// Weight of the roughness `|grad v|^2`, for a box of volume `(2 pi)^3` and intensities of [0, 1]; default 1e-2
-    /// (Brunn et al. 2020). Smaller: larger deformations, more steps.
+    /// Weight of the roughness `|grad v|^2`, for a box of volume `(2 pi)^3` and intensities of [0, 1]; default 3e-3: of 15
+    /// pairs of brains the mean Dice was 0.630 (MSE) and 0.633 (LNCC), with 1e-2 (Brunn et al. 2020) 0.610 and 0.593; fewer
+    /// than 0.01 % of the voxels fold. Smaller: larger deformations, more steps.
     pub beta: f64,
     /// Weight of `(div v)^2`, likewise; default 1e-4. Larger: volumes are kept.
     pub beta_div: f64,
@@ -81,7 +82,7 @@ impl Default for GnkSettings {
         Self {
             levels: [2.0, 1.0].map(level).to_vec(),
             similarity: Similarity::Mse,
-            beta: 1e-2,
+            beta: 3e-3,
             beta_div: 1e-4,
             continuation: true,
             determinant: None,
@@ -142,6 +143,7 @@ impl FieldMethod for GnkSettings {
             sigma_field_voxels: 0.0,
             sigma_field_name: "none",
             regularization: Regularization::default(),
+            diffusion_per_gain: 0.0,
             convergence: &BY_GRADIENT,
         }
     }
