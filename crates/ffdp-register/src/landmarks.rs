@@ -7,10 +7,6 @@
 
 use std::sync::Arc;
 
-use super::methods::Stage;
-use super::problem::Problem;
-use super::schedule::Settings;
-use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Matrix3, Physical};
 use ffdp_parallel::Landmarks;
 
@@ -22,39 +18,9 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Those of a problem, if there are any and they count.
-    ///
-    /// # Errors
-    /// Other numbers of points, no finite coordinates, a method that has no place for them.
-    pub fn of(problem: &Problem, settings: &Settings) -> Result<Option<Self>> {
-        let Some(points) = &problem.landmarks else { return Ok(None) };
-        let Some(sigma_mm) = settings.landmark_sigma_mm else {
-            let what = "landmarks drive a registration by how exactly they are known";
-            let fix = "set landmark_sigma_mm (mm), or leave the landmarks out";
-            return Err(Error::invalid(what, "no landmark_sigma_mm", fix));
-        };
-        let [fixed, moving] = points.each_ref().map(Vec::len);
-        if fixed != moving || fixed == 0 {
-            let what = "landmarks of the fixed and the moving image".to_string();
-            return Err(Error::Shape { what, expected: vec![fixed.max(1)], got: vec![moving] });
-        }
-        if let Some(point) = points.iter().flatten().find(|p| p.iter().any(|x| !x.is_finite())) {
-            let what = "landmarks must have finite coordinates";
-            return Err(Error::invalid(what, point, "leave the point out"));
-        }
-        let mut methods = settings.stages.iter().filter_map(Stage::fields);
-        if let Some(method) = methods.find(|method| !method.takes_landmarks()) {
-            let what = format!(
-                "{} has no place for landmarks: its steps are those of the images",
-                method.name()
-            );
-            return Err(Error::invalid(
-                what,
-                fixed,
-                "use greedy, syn, svf or ffd, or leave landmark_sigma_mm out",
-            ));
-        }
-        Ok(Some(Self { points: Arc::new(points.clone()), sigma_mm }))
+    /// With the standard deviation of their distance.
+    pub fn new(points: [Vec<[f64; 3]>; 2], sigma_mm: f64) -> Self {
+        Self { points: Arc::new(points), sigma_mm }
     }
 
     /// As the deformations of a level take them, where `affine` comes after the displacement.

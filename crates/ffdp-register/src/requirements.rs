@@ -2,16 +2,18 @@
 
 use burn::tensor::{DType, Device};
 
-use super::checks::{check_sizes, check_sources};
+use super::checks::{MINIMUM_OVERLAP_PERCENT, check_overlap, check_sizes, check_sources};
 use super::landmarks::Pairs;
 use super::methods::Stage;
 use super::methods::deformable::check_placement;
 use super::places::Placement;
 use super::problem::{Content, Problem};
-use super::pyramid::plane_axis;
+use super::pyramid::{level_grids, plane_axis};
 use super::schedule::Settings;
+use super::settings::LevelSettings;
 use super::start::Start;
 use ffdp_burn::ops::MomentStorage;
+use ffdp_burn::transform::Composite;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Geometry, Planes};
 
@@ -34,9 +36,79 @@ pub(super) fn check(
         false => Ok(()),
     })?;
     settings.check_room(placement, &grids, content)?;
-    Pairs::of(problem, settings)?;
-    Start::check(&problem.initial, settings, &grids)
+    driving_landmarks(problem, settings)?;
+    check_start(&problem.initial, settings, &grids)
 }
+
+/// Demands images that meet where `initial` carries them, and stages that take a deformation into account.
+fn check_start(initial: &Composite, settings: &Settings, grids: &[Geometry; 2]) -> Result<()> {
+    let [fixed, moving] = grids;
+    let Start { affine, deformation } = Start::of(initial);
+    if deformation.is_none() {
+        // Moments bring the images together; the overlap is checked after them.
+        return match settings.stages.first() {
+            Some(Stage::Moments(_)) => Ok(()),
+            _ => check_overlap(fixed, moving, &affine),
+        };
+    }
+    if let Some(stage) = settings.stages.iter().find(|stage| stage.is_linear()) {
+        let what = "after an initial transform that deforms come deformable stages alone";
+        let fix = "leave the linear stages out (--aligned), or start from the linear part of the transform";
+        return Err(Error::invalid(what, stage.name(), fix));
+    }
+    let level = LevelSettings { shrink: OVERLAP_SHRINK, iterations: 0 };
+    let [coarse, _] = level_grids(grids, settings.minimum_axis_voxels, &level)?;
+    let inside = initial.on_grid(&coarse, &Device::flex()).percent_inside(moving)?;
+    let volume = |grid: &Geometry| grid.voxel_volume_mm3() * grid.len() as f64;
+    let overlap_percent = (inside * volume(fixed) / volume(moving)).clamp(inside, 100.0);
+    if overlap_percent >= MINIMUM_OVERLAP_PERCENT {
+        return Ok(());
+    }
+    Err(Error::NoOverlap {
+        fixed_box_mm: fixed.bounding_box_mm(),
+        moving_box_mm: moving.bounding_box_mm(),
+        overlap_percent,
+        required_percent: MINIMUM_OVERLAP_PERCENT,
+    })
+}
+
+/// The landmarks of a problem, if there are any and they count.
+///
+/// # Errors
+/// Other numbers of points, no finite coordinates, a method that has no place for them.
+pub(super) fn driving_landmarks(problem: &Problem, settings: &Settings) -> Result<Option<Pairs>> {
+    let Some(points) = &problem.landmarks else { return Ok(None) };
+    let Some(sigma_mm) = settings.landmark_sigma_mm else {
+        let what = "landmarks drive a registration by how exactly they are known";
+        let fix = "set landmark_sigma_mm (mm), or leave the landmarks out";
+        return Err(Error::invalid(what, "no landmark_sigma_mm", fix));
+    };
+    let [fixed, moving] = points.each_ref().map(Vec::len);
+    if fixed != moving || fixed == 0 {
+        let what = "landmarks of the fixed and the moving image".to_string();
+        return Err(Error::Shape { what, expected: vec![fixed.max(1)], got: vec![moving] });
+    }
+    if let Some(point) = points.iter().flatten().find(|p| p.iter().any(|x| !x.is_finite())) {
+        let what = "landmarks must have finite coordinates";
+        return Err(Error::invalid(what, point, "leave the point out"));
+    }
+    let mut methods = settings.stages.iter().filter_map(Stage::fields);
+    if let Some(method) = methods.find(|method| !method.takes_landmarks()) {
+        let what = format!(
+            "{} has no place for landmarks: its steps are those of the images",
+            method.name()
+        );
+        return Err(Error::invalid(
+            what,
+            fixed,
+            "use greedy, syn, svf or ffd, or leave landmark_sigma_mm out",
+        ));
+    }
+    Ok(Some(Pairs::new(points.clone(), sigma_mm)))
+}
+
+/// How coarse the grid is on which the overlap under a deformation is counted.
+const OVERLAP_SHRINK: f64 = 8.0;
 
 impl Settings {
     /// Demands that the levels of all stages have room.

@@ -88,7 +88,10 @@ impl Run<'_> {
             (Some(fields), None) => Ok(Some(Deformed::displacement(fields))),
             (None, _) if !self.checkpoint.stages.is_empty() => Ok(None),
             (None, _) => {
-                let given = self.start.fields(settings, &self.grids, self.placement.home())?;
+                let levels = settings.stages.iter().find_map(|stage| stage.levels().first());
+                let [grid, _] =
+                    self.level_grids(levels.expect("settings with no level do not validate"))?;
+                let given = self.start.fields(&grid, self.placement.home())?;
                 Ok(given.map(Deformed::displacement))
             }
         }

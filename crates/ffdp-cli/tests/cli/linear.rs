@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use serde_json::Value;
 use ffdp_image::image::{Affine, Geometry, Physical, Volume};
 use ffdp_image::io::images::{read_volume, write_volume};
 use ffdp_image::io::{LandmarkSpace, read_transform_file, write_landmarks};
+use serde_json::Value;
 
 use crate::support::{Folder, ffdp, relative_difference, write_pair};
 use crate::{register, register_with};

@@ -190,7 +190,7 @@ impl Problem {
         })
     }
 
-    /// Whether the loss has terms beside the dissimilarity.
+    /// Whether the loss has terms besides the dissimilarity.
     fn has_costs(&self) -> bool {
         !self.cost.is_none() || self.landmarks.is_some()
     }

@@ -1,7 +1,7 @@
 //! Every way to turn an image: where its axes and its header say nothing.
 //!
 //! Rotations spread evenly over their ball are scored on a coarse level as they are, and the most alike are candidates
-//! for the first placement beside those of the moments.
+//! for the first placement next to those of the moments.
 
 use super::motion::Map;
 use crate::checks::MINIMUM_OVERLAP_PERCENT;
