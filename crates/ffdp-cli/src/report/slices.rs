@@ -273,7 +273,7 @@ impl Panels {
     }
 
     /// Brings the displacement to mm: only what was read of it.
-    fn to_mm(&mut self) {
+    fn convert_to_mm(&mut self) {
         let first = Quantity::Displacement(0).index();
         let [x, y, z, ..] = &mut self.values[first..] else {
             unreachable!("a displacement has three")
@@ -295,7 +295,7 @@ impl Panels {
 
     /// The pictures, with intensities between those that are seen.
     pub fn draw(mut self) -> Pictures {
-        self.to_mm();
+        self.convert_to_mm();
         let windows = [Quantity::Fixed, Quantity::Before].map(|q| Window::of_seen(self.seen(q)));
         let log_jacobian_range = log_jacobian_range(self.seen(Quantity::Determinant));
         let draw = |plane: usize| {

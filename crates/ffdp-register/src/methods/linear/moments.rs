@@ -25,6 +25,7 @@ use crate::pyramid::{finest_spacing_mm, plane_axis};
 use crate::report::{LevelReport, StageReport, Stop, Undone};
 use crate::settings::{
     LevelSettings, LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings,
+    OrientationSettings,
 };
 use ffdp_image::error::Result;
 use ffdp_image::image::{Geometry, Matrix3};
@@ -58,28 +59,11 @@ pub(crate) fn moments(
     };
     let mut candidates = candidates(settings, &found.affine, centres, &masses);
     if let Some(search) = &settings.search {
-        let frames = [&fixed, &moving].map(|image| image.geometry.center_mm());
-        let placed = |turn: &Matrix3| {
-            let turned = Map::from_parts(*turn, [0.0; 3]).then(&found.affine).linear();
-            [centres, frames].map(|centres| onto(turned, centres)).to_vec()
-        };
-        let across = across(&fixed.geometry, plane_axis(&fixed.geometry));
-        candidates.extend(orientations(&aligned, search, across, placed)?);
+        let grids = [&fixed.geometry, &moving.geometry];
+        candidates.extend(searched(&aligned, search, &found.affine, (centres, grids))?);
     }
     candidates.retain(|map| keeps_planes(map, &fixed.geometry, &moving.geometry));
-    let refinement = settings.refinement;
-    let mut tried = Vec::new();
-    for candidate in candidates {
-        tried.extend(RefinedCandidate::refined(&aligned, frame, candidate, refinement)?);
-    }
-    if settings.search.is_some() {
-        tried = distinct(tried);
-        tried.truncate(MOST_PROMISING);
-    }
-    for candidate in &mut tried {
-        candidate.look_ahead(&aligned, frame, refinement)?;
-    }
-    tried.sort_by(|a, b| a.promise.total_cmp(&b.promise));
+    let tried = compared(&aligned, settings, frame, candidates)?;
     let margin = settings.search.as_ref().and_then(|_| margin(&tried));
     let Some(best) = tried.into_iter().next() else {
         // Says how little of the images meets, for there was no candidate with more.
@@ -114,6 +98,44 @@ pub(crate) fn moments(
     };
     let found = Estimate { affine: map, ..found };
     Ok(StageResult { found, report, loss_without, loss_before })
+}
+
+/// The most alike of all orientations, centre on centre.
+fn searched(
+    aligned: &AlignedPair,
+    search: &OrientationSettings,
+    initial: &Map,
+    (centres, grids): ([[f64; 3]; 2], [&Geometry; 2]),
+) -> Result<Vec<Map>> {
+    let frames = grids.map(Geometry::center_mm);
+    let placed = |turn: &Matrix3| {
+        let turned = Map::from_parts(*turn, [0.0; 3]).then(initial).linear();
+        [centres, frames].map(|centres| onto(turned, centres)).to_vec()
+    };
+    orientations(aligned, search, across(grids[0], plane_axis(grids[0])), placed)
+}
+
+/// Candidates after their improvement, the most promising first; of a search the best of different ones.
+fn compared(
+    aligned: &AlignedPair,
+    settings: &MomentsSettings,
+    frame: Frame,
+    candidates: Vec<Map>,
+) -> Result<Vec<RefinedCandidate>> {
+    let refinement = settings.refinement;
+    let mut tried = Vec::new();
+    for candidate in candidates {
+        tried.extend(RefinedCandidate::refined(aligned, frame, candidate, refinement)?);
+    }
+    if settings.search.is_some() {
+        tried = distinct(tried);
+        tried.truncate(MOST_PROMISING);
+    }
+    for candidate in &mut tried {
+        candidate.look_ahead(aligned, frame, refinement)?;
+    }
+    tried.sort_by(|a, b| a.promise.total_cmp(&b.promise));
+    Ok(tried)
 }
 
 /// Voxels along the longest axis of the level on which all orientations are compared: 8 mm of a head.
