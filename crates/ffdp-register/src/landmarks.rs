@@ -1,14 +1,18 @@
 //! Corresponding points that drive a registration: a term of the loss of every stage that follows gradients.
 //!
 //! ```text
-//! E(phi) = 1 / (2 sigma^2 N) sum_i |phi(p_i) - q_i|^2
+//! E(phi) = a / (2 sigma^2) sum_i |phi(p_i) - q_i|^2
 //! ```
-//! `N` the voxels of the level: a point weighs against single voxels, so the more the coarser the level is.
+//! `a` a thousandth of what the similarity usually gains: so much for each point, whatever the images' size.
 
 use std::sync::Arc;
 
 use ffdp_image::image::{Affine, Geometry, Matrix3, Physical};
 use ffdp_parallel::Landmarks;
+
+/// What a point weighs, as a part of what the similarity of the whole images gains. The likeness of images has about a
+/// thousand independent parts: a brain of 1400 cm^3 in windows of 11 mm.
+const WEIGHT: f64 = 1e-3;
 
 /// Points of the fixed and of the moving image that belong together, one to one, in RAS mm.
 #[derive(Clone, Debug)]
@@ -23,8 +27,14 @@ impl Pairs {
         Self { points: Arc::new(points), sigma_mm }
     }
 
-    /// As the deformations of a level take them, where `affine` comes after the displacement.
-    pub fn on_level(&self, fixed: &Geometry, affine: &Affine<Physical, Physical>) -> Landmarks {
+    /// As the deformations of a level take them, where `affine` comes after the displacement and the similarity usually
+    /// gains so much.
+    pub fn on_level(
+        &self,
+        fixed: &Geometry,
+        affine: &Affine<Physical, Physical>,
+        gain: f64,
+    ) -> Landmarks {
         let [points, targets] = &*self.points;
         let (to_voxel, to_mm) = (fixed.mm_to_voxel(), fixed.voxel_to_mm());
         let offset = |(p, q): (&[f64; 3], &[f64; 3])| {
@@ -36,16 +46,13 @@ impl Pairs {
             offsets_mm: points.iter().zip(targets).map(offset).collect(),
             linear_mm: product(&affine.linear(), &to_mm.linear()),
             sigma_mm: self.sigma_mm,
+            weight: WEIGHT * gain,
         }
     }
 
-    /// The energy of an affine map alone on a level of so many voxels, and its gradient to the rows of the map.
-    pub fn energy(
-        &self,
-        affine: &Affine<Physical, Physical>,
-        voxels: usize,
-    ) -> (f64, [[f64; 4]; 3]) {
-        let precision = 1.0 / (self.sigma_mm.powi(2) * voxels as f64);
+    /// The energy of an affine map alone, and its gradient to the rows of the map.
+    pub fn energy(&self, affine: &Affine<Physical, Physical>, gain: f64) -> (f64, [[f64; 4]; 3]) {
+        let precision = WEIGHT * gain / self.sigma_mm.powi(2);
         let (mut energy, mut rows) = (0.0, [[0.0; 4]; 3]);
         let [points, targets] = &*self.points;
         for (p, q) in points.iter().zip(targets) {

@@ -85,8 +85,9 @@ impl LevelPair {
     ) -> AlignedPair<'_> {
         let outside = if similarity.may_ignore_outside() { outside } else { Outside::Background };
         let (images, mesh) = (self.images().clone(), &self.places.work);
+        let gain = similarity.usual_gain();
         let alignment = ShardedAlignment::new(images, self.masked, (similarity, outside), mesh);
-        AlignedPair { pair: self, alignment }
+        AlignedPair { pair: self, alignment, gain }
     }
 
     /// Iterations from `fields` on that improve `similarity`; other processes of the team do the same with their parts.
@@ -97,7 +98,7 @@ impl LevelPair {
         fields: Vec<Sharded>,
         options: &DeformOptions,
     ) -> Result<ShardedDeform> {
-        let images = self.driven(affine);
+        let images = self.driven(affine, similarity.usual_gain());
         self.deform_images(images, similarity, fields, options)
     }
 
@@ -120,14 +121,16 @@ impl LevelPair {
         model: M,
         options: &DeformOptions,
     ) -> Result<ShardedObjective<M>> {
-        let (images, Places { work, team, .. }) = (self.driven(affine), &self.places);
+        let gain = similarity.usual_gain();
+        let (images, Places { work, team, .. }) = (self.driven(affine, gain), &self.places);
         let loss = (similarity, options);
         ShardedObjective::in_team(images, model, loss, work, team.clone())
     }
 
-    /// The same with the landmarks that drive it.
-    fn driven(&self, affine: &Affine<Physical, Physical>) -> ShardedImages {
-        let landmarks = self.landmarks.as_ref().map(|pairs| pairs.on_level(&self.grids[0], affine));
+    /// The same with the landmarks that drive it, for a similarity that usually gains so much.
+    fn driven(&self, affine: &Affine<Physical, Physical>, gain: f64) -> ShardedImages {
+        let pairs = self.landmarks.as_ref();
+        let landmarks = pairs.map(|pairs| pairs.on_level(&self.grids[0], affine, gain));
         ShardedImages { landmarks, ..self.sharded(affine) }
     }
 
@@ -306,6 +309,8 @@ fn without_steps(displacement_scale: [[f64; 3]; 3]) -> DeformOptions {
 pub(super) struct AlignedPair<'a> {
     pub pair: &'a LevelPair,
     alignment: ShardedAlignment,
+    /// What the similarity usually gains.
+    gain: f64,
 }
 
 impl AlignedPair<'_> {
@@ -315,7 +320,7 @@ impl AlignedPair<'_> {
         let (loss, rows) = self.alignment.gradient(self.pair.index_map(affine).rows())?;
         let mut rows = to_physical(self.pair.grids.each_ref(), &rows);
         let Some(pairs) = &self.pair.landmarks else { return Ok((loss, rows)) };
-        let (energy, pull) = pairs.energy(affine, self.pair.grids[0].len());
+        let (energy, pull) = pairs.energy(affine, self.gain);
         rows.iter_mut().flatten().zip(pull.as_flattened()).for_each(|(row, pull)| *row += pull);
         Ok((loss + energy, rows))
     }
@@ -323,8 +328,8 @@ impl AlignedPair<'_> {
     /// The loss alone.
     pub fn loss(&self, affine: &Affine<Physical, Physical>) -> Result<f64> {
         let loss = self.alignment.loss(self.pair.index_map(affine).rows())?;
-        let voxels = self.pair.grids[0].len();
-        Ok(loss + self.pair.landmarks.as_ref().map_or(0.0, |pairs| pairs.energy(affine, voxels).0))
+        let pairs = self.pair.landmarks.as_ref();
+        Ok(loss + pairs.map_or(0.0, |pairs| pairs.energy(affine, self.gain).0))
     }
 }
 

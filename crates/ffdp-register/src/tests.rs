@@ -33,7 +33,7 @@ use ffdp_kit::testing::skipped;
 
 use super::{
     Checkpoint, GreedySettings, LevelSettings, Observer, Placement, Problem, Register,
-    Registration, Settings, Silent, Source, Stage, SvfSettings, SynSettings,
+    Registration, Regularization, Settings, Silent, Source, Stage, SvfSettings, SynSettings,
 };
 
 /// A pair of `size`^3 voxels around a head of 200 mm, which lie up to a dozen mm apart. Below 48^3
@@ -57,6 +57,20 @@ fn half_heads(pair: &Pair) -> [Volume; 2] {
 fn short() -> GreedySettings {
     let level = |shrink, iterations| LevelSettings { shrink, iterations };
     GreedySettings { levels: vec![level(2.0, 40), level(1.0, 30)], ..GreedySettings::default() }
+}
+
+/// No penalty, and the smoothing of FireANTs: less than by default.
+fn little_smoothing(stage: Stage) -> Stage {
+    let regularization = Regularization { diffusion: Some(0.0), ..Regularization::default() };
+    let sigma_gradient_voxels = 1.0;
+    match stage {
+        Stage::Greedy(greedy) => {
+            Stage::Greedy(GreedySettings { sigma_gradient_voxels, regularization, ..greedy })
+        }
+        Stage::Syn(syn) => Stage::Syn(SynSettings { sigma_gradient_voxels, regularization, ..syn }),
+        Stage::Svf(svf) => Stage::Svf(SvfSettings { sigma_gradient_voxels, regularization, ..svf }),
+        other => other,
+    }
 }
 
 /// The deformation alone.

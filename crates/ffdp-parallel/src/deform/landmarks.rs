@@ -1,11 +1,10 @@
 //! Corresponding points of both images as a term of the loss, which pulls at the displacement where they are:
 //!
 //! ```text
-//! E = 1 / (2 sigma^2 N) sum_i |r_i|^2,    r_i = L (x_i + u(x_i)) + t - q_i,    dE/du(x) = sum_i c_i(x) L^T r_i / (sigma^2 N)
+//! E = a / (2 sigma^2) sum_i |r_i|^2,    r_i = L (x_i + u(x_i)) + t - q_i,    dE/du(x) = a / sigma^2 sum_i c_i(x) L^T r_i
 //! ```
 //! `u` the displacement in voxels, trilinear between them, `c_i(x)` the weight of voxel x in that · `L`, `t` from fixed
-//! voxels to mm of the moving image · `q_i` where the point belongs · `N` the voxels of the level, so that a point weighs
-//! against the dissimilarity of single voxels. Of two halves, `x_i` is the point of the middle from which the half of the
+//! voxels to mm of the moving image · `q_i` where the point belongs · `a` the weight. Of two halves, `x_i` is the point of the middle from which the half of the
 //! fixed image leads to point i (`x <- p - u_fixed(x)`, a step with each evaluation), and both halves are pulled apart.
 //!
 //! Every shard reads what its own planes add to `u(x_i)`; the sums are those of all, so that every shard knows all `r_i`
@@ -33,6 +32,8 @@ pub struct Landmarks {
     pub linear_mm: [[f64; 3]; 3],
     /// `sigma`: the standard deviation of their distance, in mm.
     pub sigma_mm: f64,
+    /// `a`: twice what a point costs that lies one standard deviation off.
+    pub weight: f64,
 }
 
 /// The term of a problem.
@@ -40,14 +41,12 @@ pub(super) struct LandmarkTerm {
     landmarks: Landmarks,
     /// Where they are looked at, `[3, n]` voxels on the device of every shard: of halves in the middle.
     at: Vec<Tensor<2>>,
-    /// Voxels of the whole level.
-    voxels: f64,
 }
 
 /// Of an evaluation, what the points add to the loss and to its gradient.
 pub(super) struct Pull {
     at: Vec<Tensor<2>>,
-    /// `L^T r / sigma^2 / N`, `[3, n]` on the device of every shard.
+    /// `a L^T r / sigma^2`, `[3, n]` on the device of every shard.
     force: Vec<Tensor<2>>,
     /// `E`, `[1]` on the device of the first shard.
     pub energy: Tensor<1>,
@@ -57,14 +56,14 @@ impl LandmarkTerm {
     pub fn new(landmarks: Landmarks, grid: &Grid, dtype: DType) -> Self {
         let start = |k: usize| matrix(&landmarks.fixed_voxels, (grid.homes.device(k), dtype));
         let at = (0..grid.layout.count()).map(start).collect();
-        Self { at, landmarks, voxels: grid.layout.voxels() as f64 }
+        Self { at, landmarks }
     }
 
     /// What the points add where displacements, that of the moving image last, are as they are.
     pub fn pull(&mut self, displaced: &[Sharded], grid: &Grid) -> Result<Pull> {
         /// Steps towards the middle with each evaluation, beginning where the last one ended.
         const STEPS: usize = 2;
-        let Landmarks { fixed_voxels, offsets_mm, linear_mm, sigma_mm } = &self.landmarks;
+        let Landmarks { fixed_voxels, offsets_mm, linear_mm, sigma_mm, weight } = &self.landmarks;
         let last = displaced.last().expect("there is a field");
         if let [half, _] = displaced {
             for _ in 0..STEPS {
@@ -79,16 +78,14 @@ impl LandmarkTerm {
             let (device, dtype) = (u.device(), u.dtype());
             let constant = |columns: &[[f64; 3]]| matrix(columns, (&device, dtype));
             let moved = at.clone() - constant(fixed_voxels) + u;
-            constant(offsets_mm) + constant(&transposed(linear_mm)).matmul(moved)
+            constant(offsets_mm) + product(linear_mm, &moved)
         });
         let residuals: Vec<_> = residuals.collect();
-        let precision = 1.0 / (sigma_mm.powi(2) * self.voxels);
+        let precision = weight / sigma_mm.powi(2);
         let squares = residuals[0].clone().powi_scalar(2).sum();
         let energy = squares.mul_scalar(0.5 * precision);
-        let force = residuals.into_iter().map(|r| {
-            let back = matrix(linear_mm, (&r.device(), r.dtype()));
-            back.matmul(r).mul_scalar(precision)
-        });
+        let back = transposed(linear_mm);
+        let force = residuals.iter().map(|r| product(&back, r).mul_scalar(precision));
         Ok(Pull { at: self.at.clone(), force: force.collect(), energy })
     }
 }
@@ -184,6 +181,13 @@ fn matrix(columns: &[[f64; 3]], like: (&Device, DType)) -> Tensor<2> {
 
 fn data(rows: Vec<f64>, columns: usize, like: (&Device, DType)) -> Tensor<2> {
     Tensor::from_data(TensorData::new(rows, [3, columns]).convert_dtype(like.1), like)
+}
+
+/// A matrix times columns `[3, n]`; small ones, for which a GPU would first try which of its ways is the fastest.
+fn product(matrix: &[[f64; 3]; 3], columns: &Tensor<2>) -> Tensor<2> {
+    let term = |factor: f64, j: usize| columns.clone().narrow(0, j, 1).mul_scalar(factor);
+    let row = |row: &[f64; 3]| term(row[0], 0) + term(row[1], 1) + term(row[2], 2);
+    Tensor::cat(matrix.iter().map(row).collect(), 0)
 }
 
 /// Rows as columns.

@@ -123,6 +123,7 @@ fn landmarks() -> Landmarks {
         ],
         linear_mm: [[0.9, 0.1, 0.0], [-0.2, 1.1, 0.1], [0.05, 0.0, 1.9]],
         sigma_mm: 0.8,
+        weight: 0.01,
     }
 }
 

@@ -266,9 +266,9 @@ fn every_cell_finds_what_whole_images_find() {
             let fields = stage.fields();
             let searched = fields.map(|fields| fields.descent().optimizer);
             let offloaded = match (&stage, searched) {
-                (_, Some(OptimizerSettings::Lbfgs(_))) => 375,
-                (Stage::Svf(_), _) => 260,
-                _ => 150,
+                (_, Some(OptimizerSettings::Lbfgs(_))) => 450,
+                (Stage::Svf(_), _) => 330,
+                _ => 200,
             };
             for (place, placement) in [
                 (

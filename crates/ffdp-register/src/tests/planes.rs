@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 
-use super::{found, mean_distance, methods, only, register, short, warp};
+use super::{found, little_smoothing, mean_distance, methods, only, register, short, warp};
 use crate::{GreedySettings, LevelSettings, MiSettings, Problem, Silent, Similarity};
 use ffdp_burn::transform::Displacement;
 use ffdp_image::image::{Geometry, Volume};
@@ -52,7 +52,7 @@ fn a_known_warp_of_a_plane_is_found_within_it() {
             GreedySettings { similarity: similarity.clone(), levels: levels.clone(), ..short() };
         for (stage, measured) in methods(&greedy).into_iter().zip(measured) {
             let name = stage.name();
-            let result = found(&Problem::new(&fixed, &moving), stage);
+            let result = found(&Problem::new(&fixed, &moving), little_smoothing(stage));
             let field = warp(&result).to_vec().expect("readable");
             let after = mean_distance(&field, &answer, inside);
             let folds = jacobian(&field, SIZE).expect("sizes match").true_folds;
