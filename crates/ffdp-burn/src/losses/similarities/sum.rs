@@ -30,8 +30,8 @@ pub struct WeightedSum {
 struct Term {
     weight: f64,
     loss: Arc<dyn SimilarityLoss>,
-    /// How many sums it has.
-    sums: usize,
+    /// How many sums it has in all, and more for each channel.
+    sums: [usize; 2],
 }
 
 impl WeightedSum {
@@ -43,22 +43,29 @@ impl WeightedSum {
         let term = |(weight, loss): (f64, Arc<dyn SimilarityLoss>)| {
             // As large as a term looks.
             let n = 2 * loss.reach_voxels() + 2;
-            let none = Tensor::<5>::zeros([1, 1, n, n, n], (&Device::flex(), DType::F32));
-            let sums = loss.partial(&Pair::new(none.clone(), none)).dims()[0];
-            Term { weight, loss, sums }
+            let [one, two] = [1, 2].map(|channels| {
+                let like = (&Device::flex(), DType::F32);
+                let none = Tensor::<5>::zeros([1, channels, n, n, n], like);
+                loss.partial(&Pair::new(none.clone(), none)).dims()[0]
+            });
+            Term { weight, loss, sums: [2 * one - two, two - one] }
         };
         let terms: Vec<_> = terms.into_iter().map(term).collect();
         assert!(!terms.is_empty(), "a sum of similarities: no term");
         Self { terms }
     }
 
-    /// The terms, each with its part of their sums `[K]`.
+    /// The terms, each with its part of their sums `[K]`, whose number says how many channels there are.
     fn parts(&self, sums: &Tensor<1>) -> Vec<(&Term, Tensor<1>)> {
+        let [all, of_channel] =
+            [0, 1].map(|k| self.terms.iter().map(|term| term.sums[k]).sum::<usize>());
+        let channels = (sums.dims()[0] - all).checked_div(of_channel).unwrap_or(0);
         let mut first = 0;
         let mut parts = Vec::with_capacity(self.terms.len());
         for term in &self.terms {
-            parts.push((term, sums.clone().narrow(0, first, term.sums)));
-            first += term.sums;
+            let count = term.sums[0] + channels * term.sums[1];
+            parts.push((term, sums.clone().narrow(0, first, count)));
+            first += count;
         }
         parts
     }

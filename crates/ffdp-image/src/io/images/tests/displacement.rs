@@ -121,7 +121,8 @@ fn other_files_are_no_displacement() {
     // NiftyReg gives its transforms the intent of ITK's.
     let mut bytes = std::fs::read(&path).expect("just written");
     bytes[328..338].copy_from_slice(b"NREG_TRANS");
-    let text = message(&path, read_displacement(folder.file("nifty.nii", &bytes)));
+    let nifty = folder.file("nifty.nii", &bytes);
+    let text = message(&nifty, read_displacement(&nifty));
     assert!(text.contains("NiftyReg") && text.contains("reg_transform -disp"), "{text}");
     assert!(read_displacement(&path).is_ok());
     assert!(message(&path, read_volume(&path)).contains("displacement field as a transform"));
