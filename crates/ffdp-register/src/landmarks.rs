@@ -10,8 +10,8 @@ use std::sync::Arc;
 use ffdp_image::image::{Affine, Geometry, Matrix3, Physical};
 use ffdp_parallel::Landmarks;
 
-/// What a point weighs, as a part of what the similarity of the whole images gains. The likeness of images has about a
-/// thousand independent parts: a brain of 1400 cm^3 in windows of 11 mm.
+/// What a point weighs, as a part of what the similarity of the whole images gains: as if their likeness had a thousand
+/// parts of its own. With the weight of one voxel three points at 1 mm, 6 mm off and against the images, came 1 mm closer.
 const WEIGHT: f64 = 1e-3;
 
 /// Points of the fixed and of the moving image that belong together, one to one, in RAS mm.

@@ -245,10 +245,12 @@ fn candidates(
 /// Whether `map` does not turn a plane over: what would be seen from behind is a mirror image. Always
 /// so for volumes.
 fn keeps_planes(map: &Map, fixed: &Geometry, moving: &Geometry) -> bool {
-    let Some(across) = plane_axis(fixed) else { return true };
-    let normal = |geometry: &Geometry| geometry.direction.map(|row| row[across]);
-    let turned = map.apply_vector(normal(fixed));
-    turned.iter().zip(normal(moving)).map(|(a, b)| a * b).sum::<f64>() > 0.0
+    let axis = plane_axis(fixed);
+    let Some((normal, of_moving)) = across(fixed, axis).zip(across(moving, axis)) else {
+        return true;
+    };
+    let turned = map.apply_vector(normal);
+    turned.iter().zip(of_moving).map(|(a, b)| a * b).sum::<f64>() > 0.0
 }
 
 /// The initial placement, moved so that the centres meet.
