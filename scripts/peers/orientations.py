@@ -79,7 +79,7 @@ def main():
             metrics = json.loads((out / "metrics.json").read_text())
             stage = metrics["stages"][0]
             angle = np.degrees(np.arccos(np.clip((np.trace(turn[:3, :3]) - 1) / 2, -1, 1)))
-            rows.append({"head": name, "half": half, "degrees": round(angle, 1), "error_mm": round(off, 3),
+            rows.append({"head": name, "half": half, "degrees": round(float(angle), 1), "error_mm": round(float(off), 3),
                          "margin": round(stage.get("margin") or 0, 3), "search_s": round(stage["seconds"], 2),
                          "total_s": round(seconds, 2), "verdict": metrics["verdict"]})
             print(rows[-1], flush=True)

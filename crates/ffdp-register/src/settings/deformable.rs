@@ -62,7 +62,7 @@ pub struct Regularization {
     /// Weight of the mean squared first differences; see [`diffusion`](ffdp_burn::ops::diffusion()). Default: that of the
     /// method, in proportion to what the similarity usually gains: with LNCC 0.2 of `greedy`, 3 of `syn` and 0.6 of `svf`;
     /// 0 of others. On 15 pairs of brains with 138 structures these weights raised the mean Dice of `greedy` by 0.002; they
-    /// cost `syn` and `svf` 0.002, and left a quarter and an eighth of their folds (benchmarks/brains-defaults.json).
+    /// cost `syn` and `svf` 0.002, and left a quarter and a tenth of their folds (benchmarks/brains-defaults.json).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diffusion: Option<f64>,
     /// Weight of the mean squared second derivatives (1/mm^2), mm^2: the same stiffness on every level and at
