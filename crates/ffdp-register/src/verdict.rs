@@ -77,7 +77,7 @@ const FOLDS_PERCENT: f64 = 0.1;
 /// The gate of an inverse: the 95th percentile of its error, in voxels.
 pub const MOST_INVERSE_ERROR_VOXELS: f64 = 0.5;
 /// Least margin of an orientation over the next one, as a part of what it gains over a middling one. Heads that were found
-/// in random orientations had 0.33 to 0.97.
+/// in random orientations had 0.15 to 0.97.
 const MARGIN: f64 = 0.1;
 /// Images of one contrast correlate by more than this where they are aligned.
 const SAME_CONTRAST: f64 = 0.1;
