@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub use ffdp_burn::{baseline, losses, transform};
+pub use ffdp_groups as groups;
 pub use ffdp_image::{Error, Result, error, image, io, metrics, synth};
 pub use ffdp_kit as kit;
 pub use ffdp_nets as nets;

@@ -1,0 +1,1 @@
+//! An unbiased template: the mean shape and the mean intensities of a cohort.
