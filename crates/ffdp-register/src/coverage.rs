@@ -15,13 +15,33 @@ use ffdp_image::error::Result;
 use ffdp_image::image::{Geometry, Planes, Ranks};
 
 /// No tissue has less, in Hounsfield units.
-pub(super) const AIR: f32 = -1024.0;
+const AIR: f32 = -1024.0;
+/// Part of the voxels of which the padding of a CT is at least.
+const PADDED: f64 = 0.005;
 /// Planes that are looked at, the first and the last among them.
 const PLANES: usize = 32;
 /// Part of the border that may lie above the background: an ear or a nose that touches it.
 const TOUCHING: f64 = 0.01;
 /// An axis with fewer voxels keeps all of them: of three slices one would be left.
 const THIN: usize = 8;
+
+/// What of an image is unknown before it is registered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Unknown {
+    /// What lies beyond its grid, as [`ends_inside`] says.
+    pub ends_inside: bool,
+    /// Voxels of this value: the padding of a CT, one value below that of air in many voxels, which scanners write outside
+    /// their field of view.
+    pub padding: Option<f32>,
+}
+
+impl Unknown {
+    /// Looks at 32 planes at most.
+    pub fn of(image: &mut dyn Planes) -> Result<Self> {
+        let border = Border::of(image)?;
+        Ok(Self { ends_inside: border.ends_inside(), padding: border.padding })
+    }
+}
 
 /// Whether an image ends within what it shows: more than a hundredth of the border of its grid lies above the
 /// background, a tenth of the way from the 1st to the 99.9th percentile. Looks at 32 planes at most.
@@ -52,6 +72,8 @@ struct Border {
     rims: Vec<f32>,
     /// Planes for which each rim stands.
     planes: f64,
+    /// The least value, where it is padding.
+    padding: Option<f32>,
 }
 
 impl Border {
@@ -76,18 +98,22 @@ impl Border {
             rims.extend(rim.filter(finite));
         }
         let least = all.iter().copied().fold(f32::INFINITY, f32::min);
+        let voxels = all.len();
+        let mut padding = None;
         if least < AIR && all.iter().any(|value| *value > least) {
             // The padding of a CT is no part of its range.
             all.retain(|value| *value > least);
+            let padded = voxels - all.len();
+            padding = (padded as f64 >= PADDED * voxels as f64).then_some(least);
         }
         let ranks = Ranks::of(&all);
         let planes = count as f64 / looked_at as f64;
         let Some(last) = ranks.count().checked_sub(1) else {
-            return Ok(Self { low: 0.0, high: 0.0, least: 0.0, ends, rims, planes });
+            return Ok(Self { low: 0.0, high: 0.0, least: 0.0, ends, rims, planes, padding });
         };
         let rank = |percent: f64| (percent / 100.0 * last as f64) as usize;
         let found = ranks.values(&[rank(1.0), rank(99.9)]);
-        Ok(Self { least, low: found[0], high: found[1], ends, rims, planes })
+        Ok(Self { least, low: found[0], high: found[1], ends, rims, planes, padding })
     }
 
     fn ends_inside(&self) -> bool {

@@ -2,7 +2,6 @@
 
 use burn::tensor::Tensor;
 
-use super::coverage::AIR;
 use super::histogram::Matching;
 use ffdp_burn::ops::{GaussianOptions, gaussian};
 use ffdp_image::error::{Error, Result};
@@ -48,9 +47,8 @@ pub(super) fn intensity_range(
     percentiles: [f64; 2],
 ) -> Result<[f32; 2]> {
     let is_masked = counted.mask.is_some();
-    let whole = statistics(name, counted, percentiles)?;
-    let Statistics { extremes: [min, max], percentiles: [from, to] } =
-        without_padding(name, counted, percentiles, whole)?;
+    let found: Statistics<2> = statistics(name, counted, percentiles)?;
+    let Statistics { extremes: [min, max], percentiles: [from, to] } = found;
     if min == max {
         let (place, fix) = match is_masked {
             false => ("", "it holds nothing to align: check that it is the file you meant"),
@@ -66,36 +64,6 @@ pub(super) fn intensity_range(
         ));
     }
     Ok(if from < to { [from, to] } else { [min, max] })
-}
-
-/// Part of the voxels of which padding is at least.
-const PADDED: f64 = 0.005;
-
-/// The statistics without the padding of a CT: one value below that of air, in many voxels, which scanners write outside
-/// their field of view. It then counts as the least value of what they saw, so that its edge is none. Takes three more
-/// sweeps of such an image, and none of others.
-fn without_padding(
-    name: &str,
-    counted: &mut Counted,
-    percentiles: [f64; 2],
-    whole: Statistics<2>,
-) -> Result<Statistics<2>> {
-    let padding = whole.extremes[0];
-    if padding >= AIR {
-        return Ok(whole);
-    }
-    let (mut equal, mut all) = (0, 0);
-    counted.sweep(|values| {
-        all += values.len();
-        equal += values.iter().filter(|value| **value == padding).count();
-    })?;
-    if equal == all || (equal as f64) < PADDED * all as f64 {
-        return Ok(whole);
-    }
-    counted.above = Some(padding);
-    let found = statistics(name, counted, percentiles);
-    counted.above = None;
-    found
 }
 
 fn inside(mask: &Tensor<5>) -> Tensor<5> {

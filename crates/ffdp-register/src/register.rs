@@ -11,7 +11,7 @@ use rayon::join;
 
 use super::checkpoint::Checkpoint;
 use super::context::Run;
-use super::coverage::Coverage;
+use super::coverage::{Coverage, Unknown};
 use super::histogram::{Landmarks, Matching};
 use super::intensities::Scale;
 use super::observer::{Observer, Silent};
@@ -159,9 +159,12 @@ impl<'a> Register<'a> {
         let is_plane = plane_axis(&grids[0]).is_some();
         let whole = matches!(placement, Placement::DeviceMesh(_)) && problem.is_held();
         let mut sides = sides(problem);
-        let coverage = coverage_of(&processes, &mut sides, settings.displaces_fixed())?;
-        sides[0].weigh(coverage, 0, is_plane);
-        sides[1].weigh(coverage, 1, false);
+        let [fixed, moving] = unknown(&processes, &mut sides)?;
+        let ends = [&fixed, &moving].map(|of| of.iter().any(|channel| channel.ends_inside));
+        let coverage = Coverage::new(ends, settings.displaces_fixed());
+        let padding = |of: Vec<Unknown>| of.iter().map(|channel| channel.padding).collect();
+        sides[0].weigh(padding(fixed), (coverage, 0), is_plane);
+        sides[1].weigh(padding(moving), (coverage, 1), false);
         let content = content_of(&sides);
         if content != given {
             // Their masks take room as well.
@@ -209,19 +212,24 @@ fn sides(problem: Problem) -> [Side; 2] {
     ]
 }
 
-/// Which images get a mask because they end within what they show; rank 0 reads them.
-fn coverage_of(
-    processes: &Processes,
-    sides: &mut [Side; 2],
-    displaces_fixed: bool,
-) -> Result<Coverage> {
+/// What of the channels of both images is unknown; rank 0 reads them.
+fn unknown(processes: &Processes, sides: &mut [Side; 2]) -> Result<[Vec<Unknown>; 2]> {
     let report = processes.run_on_root(|| {
-        let [fixed, moving] = sides;
-        let ends = [fixed.ends_inside()?, moving.ends_inside()?];
-        Ok(Report::new(&ends.map(|ends| f64::from(u8::from(ends))), Vec::new(), None))
+        let [fixed, moving] = &mut *sides;
+        let mut all = fixed.unknown()?;
+        all.extend(moving.unknown()?);
+        let numbers = all.iter().flat_map(|of| {
+            [f64::from(u8::from(of.ends_inside)), of.padding.map_or(f64::NAN, f64::from)]
+        });
+        Ok(Report::new(&numbers.collect::<Vec<_>>(), Vec::new(), None))
     })?;
-    let ends = report.numbers();
-    Ok(Coverage::new([0, 1].map(|i| ends[i] != 0.0), displaces_fixed))
+    let of = |numbers: &[f64]| Unknown {
+        ends_inside: numbers[0] != 0.0,
+        padding: (!numbers[1].is_nan()).then_some(numbers[1] as f32),
+    };
+    let mut fixed: Vec<Unknown> = report.numbers().chunks(2).map(of).collect();
+    let moving = fixed.split_off(fixed.len() / 2);
+    Ok([fixed, moving])
 }
 
 /// The scales of the channels of both images, which rank 0 reads at the same time.

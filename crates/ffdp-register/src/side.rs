@@ -6,7 +6,7 @@ use std::ops::Range;
 use burn::tensor::{Device, Tensor};
 
 use super::checks::{channel_name, check_weights};
-use super::coverage::{Coverage, ends_inside};
+use super::coverage::{Coverage, Unknown};
 use super::histogram::{Landmarks, landmarks};
 use super::intensities::{Scale, beyond_mask, continued, intensity_range};
 use super::problem::{Content, Source};
@@ -32,6 +32,8 @@ pub(super) struct Side<'a> {
     names: [&'static str; 2],
     channels: Vec<Source<'a>>,
     mask: Option<Source<'a>>,
+    /// Of each channel, where it has one: voxels of this value count for nothing, as outside the mask.
+    padding: Vec<Option<f32>>,
     /// Of each channel, once they are known.
     pub scales: Vec<Scale>,
     /// What of it counts, once that is known.
@@ -61,6 +63,7 @@ impl<'a> Side<'a> {
             names,
             channels,
             mask,
+            padding: Vec::new(),
             scales: Vec::new(),
             weighing: Weighing { coverage: None, always: false },
             whole: None,
@@ -68,17 +71,23 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Whether one of its channels ends within what it shows.
+    /// What of each channel is unknown.
     ///
     /// # Errors
     /// Those of reading.
-    pub fn ends_inside(&mut self) -> Result<bool> {
-        let mut channels = self.channels.iter_mut();
-        channels.try_fold(false, |found, channel| Ok(found || ends_inside(channel)?))
+    pub fn unknown(&mut self) -> Result<Vec<Unknown>> {
+        self.channels.iter_mut().map(|channel| Unknown::of(channel)).collect()
     }
 
-    /// What of it counts: as image `side` (0 fixed, 1 moving), and whether it has weights in any case.
-    pub fn weigh(&mut self, coverage: Coverage, side: usize, always: bool) {
+    /// What of it counts: no `padding` of a channel; as image `side` (0 fixed, 1 moving), and whether it has weights in any
+    /// case.
+    pub fn weigh(
+        &mut self,
+        padding: Vec<Option<f32>>,
+        (coverage, side): (Coverage, usize),
+        always: bool,
+    ) {
+        self.padding = padding;
         self.weighing = Weighing { coverage: Some((coverage, side)), always };
     }
 
@@ -139,7 +148,8 @@ impl<'a> Side<'a> {
     /// The voxels of a channel that count.
     fn counted(&mut self, index: usize) -> Counted<'_> {
         let mask = self.mask.as_mut().map(|mask| mask as &mut dyn Planes);
-        Counted { image: &mut self.channels[index], mask, above: None }
+        let above = self.padding.get(index).copied().flatten();
+        Counted { image: &mut self.channels[index], mask, above }
     }
 
     pub fn geometry(&self) -> &Geometry {
@@ -151,9 +161,9 @@ impl<'a> Side<'a> {
         self.channels.len()
     }
 
-    /// Whether it was given a mask.
+    /// Whether some of its voxels do not count: it was given a mask, or has padding.
     fn is_masked(&self) -> bool {
-        self.mask.is_some()
+        self.mask.is_some() || self.padding.iter().any(Option::is_some)
     }
 
     /// Whether its levels have weights as last channel.
@@ -202,17 +212,25 @@ impl<'a> Side<'a> {
         let is_masked = self.is_masked();
         let radius = if is_masked { beyond_mask().radius(Axis::Z.component()) } else { 0 };
         let wider = z.start.saturating_sub(radius)..(z.end + radius).min(planes);
-        let Self { channels, mask, scales, held, .. } = self;
+        let Self { channels, mask, padding, scales, held, .. } = self;
         let mut read = |z: Range<usize>| {
             let dims = [1, 1, z.len(), y, x];
+            let upload = |values: &[f32], of: &(dyn Fn(f32) -> f32 + Sync)| {
+                upload_each(values, of, dims, device)
+            };
             let mut all = Vec::with_capacity(channels.len() + 1);
-            for (channel, scale) in channels.iter_mut().zip(&*scales) {
+            let mut weights = Vec::with_capacity(channels.len() + 1);
+            for (k, channel) in channels.iter_mut().enumerate() {
                 let values = channel.read(z.clone())?;
-                all.push(upload_each(values, scale.value(), dims, device));
+                all.push(upload(values, &scales[k].value()));
+                if let Some(padding) = padding.get(k).copied().flatten() {
+                    weights.push(upload(values, &|v| f32::from(u8::from(v != padding))));
+                }
             }
             if let Some(mask) = mask {
-                all.push(upload_each(mask.read(z)?, |weight| weight, dims, device));
+                weights.push(upload(mask.read(z)?, &|weight| weight));
             }
+            all.extend(weights.into_iter().reduce(|product, weights| product * weights));
             Ok(match all.len() {
                 1 => all.remove(0),
                 _ => Tensor::cat(all, 1),
