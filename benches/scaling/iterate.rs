@@ -1,18 +1,19 @@
 //! Iterations at full size, by number of shards: time, memory, and how far the field is from that of one
-//! shard.
+//! shard. Also without a part of what devices exchange, for what that costs.
 
 use std::time::Instant;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use ffdp::image::{Affine, Geometry, index_affine};
-use ffdp::ops::{DeformOptions, dense_zeros};
+use ffdp::ops::{Accumulation, DeformMethod, DeformOptions, GaussianOptions, Update, dense_zeros};
 use ffdp::parallel::{
     Axis, DeformProblem, DeviceMemory, DeviceMesh, ExactMemory, Layout, Sharded, ShardedDeform,
     ShardedImages, ShardedState, order_allocations, plan_offloaded,
 };
 use ffdp::{Error, Result};
 
+use super::newton;
 use super::scene::{Scene, Side, grid, layout, sent, zero_displacement};
 use super::{Common, memory};
 
@@ -20,6 +21,12 @@ use super::{Common, memory};
 pub struct Settings {
     #[command(flatten)]
     common: Common,
+    /// What is iterated.
+    #[arg(long, value_enum, default_value_t = MethodArg::Greedy)]
+    method: MethodArg,
+    /// Leave out a part of what shards exchange.
+    #[arg(long, value_enum, conflicts_with = "moving")]
+    without: Option<ExchangeArg>,
     /// Numbers of shards, over all devices; with 1 among them the others are compared with it.
     #[arg(long, value_delimiter = ',', default_value = "1")]
     shards: Vec<usize>,
@@ -43,6 +50,42 @@ pub struct Settings {
     memory_gb: Option<f64>,
 }
 
+/// `--method`
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum MethodArg {
+    /// A displacement.
+    Greedy,
+    /// A stationary velocity, with the smoothing and the squarings of `ffdp register --transform svf`.
+    Svf,
+    /// Gauss-Newton-Krylov: an iteration is a step with ten iterations of conjugate gradients.
+    Gnk,
+}
+
+/// `--without`
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum ExchangeArg {
+    /// The ring: every device holds the whole moving image. Results stay as they are.
+    Ring,
+    /// All of it, the ring, halos and sums: every shard of both images is registered as if it was all of them. Results
+    /// are wrong on purpose, mostly near the seams; the time is a bound of what sharing can reach.
+    All,
+}
+
+impl Settings {
+    fn options(&self) -> DeformOptions {
+        let options = self.common.options();
+        if self.method != MethodArg::Svf {
+            return options;
+        }
+        DeformOptions {
+            method: DeformMethod::Svf { squarings: 6, accumulation: Accumulation::Fast },
+            update: Update::Additive,
+            smooth_gradient: GaussianOptions::isotropic(1.75),
+            ..options
+        }
+    }
+}
+
 pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     let common = &settings.common;
     let fixed = Geometry::new(common.size, [1.0; 3])?;
@@ -50,7 +93,10 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     if let Some(gb) = settings.memory_gb {
         return offloaded(settings, &devices[0], [&fixed, &moving], gb);
     }
-    println!("iterate {:?} moving {:?} bf16 {}", fixed.size, moving.size, common.bf16);
+    println!(
+        "iterate {:?} moving {:?} bf16 {} {:?} without {:?}",
+        fixed.size, moving.size, common.bf16, settings.method, settings.without
+    );
     println!(
         "{:>7} {:>10} {:>12} {:>14} {:>12} {:>12}",
         "shards",
@@ -167,6 +213,14 @@ fn measure(
     [fixed, moving]: [&Geometry; 2],
 ) -> Result<(Sharded, f64, f64)> {
     let mesh = DeviceMesh::new(devices, shards)?;
+    if settings.method == MethodArg::Gnk {
+        if let Some(without) = settings.without {
+            let fix = "leave it out, or use another method";
+            return Err(Error::invalid("gnk has no --without", format!("{without:?}"), fix));
+        }
+        let (images, _) = pair(settings, &mesh, [fixed, moving])?;
+        return newton::measure(images, fixed, settings.iterations);
+    }
     let layout = layout(fixed, &mesh)?;
     let _exact: Vec<ExactMemory> = match settings.exact {
         true => devices.iter().map(|device| ExactMemory::on(device, 0)).collect(),
@@ -175,18 +229,23 @@ fn measure(
     let (images, options) = pair(settings, &mesh, [fixed, moving])?;
     let displacement = zero_displacement(&layout, &mesh)?;
     devices.iter().for_each(Device::memory_cleanup);
-    let state = ShardedState::new(vec![displacement]);
-    let mut work = ShardedDeform::new(images, state, &options, &mesh)?;
+    let mut work = match settings.without {
+        Some(ExchangeArg::All) => apart(&images, displacement, &options, fixed)?,
+        _ => {
+            let state = ShardedState::new(vec![displacement]);
+            vec![ShardedDeform::new(images, state, &options, &mesh)?]
+        }
+    };
     // As many before the clock starts, so that it meets no kernel for the first time.
     let together = settings.block.or(settings.read_every).unwrap_or(settings.iterations);
     let blocks = settings.iterations.div_ceil(together);
     let each = settings.iterations / blocks;
     let mut times = Vec::new();
-    let mut run = |work: &mut ShardedDeform| -> Result<Vec<f64>> {
+    let mut run = |work: &mut [ShardedDeform]| -> Result<Vec<f64>> {
         let mut losses = Vec::new();
         for _ in 0..blocks {
             let start = Instant::now();
-            losses = numbers(work.iterate(each)?)?;
+            losses = numbers(iterate(work, each)?)?;
             if settings.block.is_some() {
                 wait(&mesh)?;
                 times.push(start.elapsed().as_secs_f64() * 1e3 / each as f64);
@@ -204,7 +263,45 @@ fn measure(
         println!("ms an iteration, of {each} after {each}: {}", times.join(" "));
     }
     let last = losses.last().copied().unwrap_or(f64::NAN);
-    Ok((work.into_state().fields.remove(0), ms, last))
+    let fields = work.into_iter().flat_map(ShardedDeform::into_fields);
+    Ok((Sharded::new(fields.flat_map(Sharded::into_shards).collect(), layout), ms, last))
+}
+
+/// Every shard of a pair of equal sizes as a registration of its own.
+fn apart(
+    images: &ShardedImages,
+    displacement: Sharded,
+    options: &DeformOptions,
+    grid: &Geometry,
+) -> Result<Vec<ShardedDeform>> {
+    let pairs = images.fixed.shards().iter().zip(images.moving.shards());
+    let part = |((fixed, moving), field): ((&Tensor<5>, &Tensor<5>), Tensor<5>)| {
+        let device = field.device();
+        let images = ShardedImages {
+            fixed: Sharded::whole(fixed.clone()),
+            moving: Sharded::whole(moving.clone()),
+            affine: affine([grid, grid], &device),
+            masked: [false; 2],
+            landmarks: None,
+        };
+        let state = ShardedState::new(vec![Sharded::whole(field)]);
+        ShardedDeform::new(images, state, options, &DeviceMesh::one(&device))
+    };
+    pairs.zip(displacement.into_shards()).map(part).collect()
+}
+
+/// So many iterations of one registration, or of several at the same time; the losses of the first.
+fn iterate(work: &mut [ShardedDeform], iterations: usize) -> Result<Tensor<1>> {
+    if let [one] = work {
+        return one.iterate(iterations);
+    }
+    let mut losses = Vec::with_capacity(iterations);
+    // One after the other, so that no device waits for its work.
+    for _ in 0..iterations {
+        let each = work.iter_mut().map(|part| part.iterate(1));
+        losses.extend(each.collect::<Result<Vec<_>>>()?.into_iter().next());
+    }
+    Ok(Tensor::cat(losses, 0))
 }
 
 fn pair(
@@ -216,14 +313,16 @@ fn pair(
     let home = mesh.device(0);
     let scene = Scene::new(fixed, common.displacement, common.seed, home)?;
     let one = DeviceMesh::one(home);
-    let moving_mesh = match mesh.devices().iter().any(|device| device != home) {
-        true => mesh,
-        false if settings.cut_moving => mesh,
-        false => &one,
+    let is_cut = mesh.has_several_devices() || settings.cut_moving;
+    let moving_mesh = match settings.without {
+        Some(ExchangeArg::Ring) => &one,
+        Some(ExchangeArg::All) => mesh,
+        None if is_cut || settings.method == MethodArg::Gnk => mesh,
+        None => &one,
     };
     let images = images(&scene, [fixed, moving], [mesh, moving_mesh])?;
     let map = index_affine(fixed, moving, &Affine::identity());
-    let options = DeformOptions { displacement_scale: map.linear(), ..common.options() };
+    let options = DeformOptions { displacement_scale: map.linear(), ..settings.options() };
     Ok((images, options))
 }
 

@@ -4,6 +4,8 @@
 //! ```text
 //! cargo bench --bench scaling -- iterate --size 64x64x64 --shards 1,2,4           on the CPU
 //! cargo bench --bench scaling --features cuda -- --device cuda --gpus 2 iterate --size 700x700x1400 --shards 2
+//! cargo bench --bench scaling --features cuda -- --device cuda --gpus 4 iterate --size 400x400x1600 --shards 4 --method gnk
+//! cargo bench --bench scaling --features cuda -- --device cuda --gpus 4 iterate --size 700x700x2800 --shards 4 --without all
 //! cargo bench --bench scaling --features cuda -- --device cuda register --size 1760x1760x1278 --shards 16 --bf16
 //! cargo bench --bench scaling --features cuda -- --device cuda slabs --size 1024x1024x1024 --memory-gb 30
 //! cargo bench --bench scaling --features cuda -- --device cuda splines --size 512x512x296
@@ -11,7 +13,7 @@
 //! ```
 //! Sizes are x, y, z. The pair is made of a seed, slab by slab (`scene.rs`). Memory is what the pools hold
 //! at the end of a phase, of which they give nothing back by themselves; the driver's own figure
-//! (`nvidia-smi`) is somewhat higher.
+//! (`nvidia-smi`) is somewhat higher. `scripts/many-gpus` runs all that is measured on several GPUs.
 
 use std::process::ExitCode;
 
@@ -24,6 +26,7 @@ use ffdp::parallel::DeviceMesh;
 
 mod iterate;
 mod links;
+mod newton;
 mod pictures;
 mod register;
 mod scene;
