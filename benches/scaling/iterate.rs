@@ -8,8 +8,10 @@ use clap::Args;
 use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::ops::{DeformOptions, dense_zeros};
 use ffdp::parallel::{
-    Axis, DeformProblem, DeviceMemory, DeviceMesh, ExactMemory, Layout, Sharded, ShardedDeform,
-    ShardedImages, ShardedState, order_allocations, plan_offloaded,
+    Axis, DeviceMesh, Layout, Sharded,
+    deform::{ShardedDeform, ShardedImages, ShardedState},
+    memory::{ExactMemory, order_allocations},
+    planner::{DeformProblem, DeviceMemory, plan_offloaded},
 };
 use ffdp::{Error, Result};
 

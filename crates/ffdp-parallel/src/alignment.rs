@@ -156,9 +156,9 @@ impl MappedImages<'_> {
     fn inside(&self, block: &Block, device: &Device) -> Tensor<5> {
         let inside = block.all_shards(self.alignment.fixed.layout()).map(|(k, planes)| {
             let shard = to_device(self.sampler.inside(k, &self.inputs), device);
-            super::narrow(shard, block.axis.dim(), planes)
+            super::sharded::narrow(shard, block.axis.dim(), planes)
         });
-        super::join(inside.collect(), block.axis.dim())
+        super::sharded::join(inside.collect(), block.axis.dim())
     }
 
     fn of(&self, moved: &Sharded, with_gradient: bool) -> Result<Evaluated> {

@@ -47,7 +47,7 @@ pub struct DeformProblem {
     pub reach_voxels: usize,
     /// Method, smoothing, optimiser and penalties; the measure is not asked.
     pub options: DeformOptions,
-    /// Steps that an optimiser of a [`ShardedObjective`](super::ShardedObjective) keeps, in place of that of the
+    /// Steps that an optimiser of a [`ShardedObjective`](super::deform::ShardedObjective) keeps, in place of that of the
     /// options.
     pub kept_steps: Option<usize>,
 }

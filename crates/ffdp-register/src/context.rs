@@ -21,7 +21,7 @@ use super::side::{Side, content_of};
 use super::start::Start;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical};
-use ffdp_parallel::{ExactMemory, Sharded};
+use ffdp_parallel::{Sharded, memory::ExactMemory};
 
 /// What the stages have found so far.
 #[derive(Clone)]

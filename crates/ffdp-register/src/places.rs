@@ -8,8 +8,10 @@ use ffdp_image::error::{Error, Result};
 use ffdp_image::image::Geometry;
 use ffdp_image::io::available_memory_bytes;
 use ffdp_parallel::{
-    Axis, DeformProblem, DeviceMemory, DeviceMesh, Layout, OffloadPlan, Plan, Ranks, Team, plan,
-    plan_offloaded,
+    Axis, DeviceMesh, Layout,
+    deform::Team,
+    hosts::Ranks,
+    planner::{DeformProblem, DeviceMemory, OffloadPlan, Plan, plan, plan_offloaded},
 };
 
 /// Voxels from which several devices share a level. Less is done sooner by one: a level of 256x256x512
@@ -25,7 +27,7 @@ pub enum Placement {
     /// One shard for each place of a mesh; all stay there.
     DeviceMesh(DeviceMesh),
     /// One device with so many bytes, as many shards as they ask for. Those that do not fit rest in host memory,
-    /// and come to the device in turn. Faster after [`order_allocations`](ffdp_parallel::order_allocations).
+    /// and come to the device in turn. Faster after [`order_allocations`](ffdp_parallel::memory::order_allocations).
     Device {
         /// The device.
         device: Device,

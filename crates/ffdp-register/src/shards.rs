@@ -6,7 +6,7 @@ use super::pyramid::{finest_spacing_mm, level_geometry};
 use super::schedule::Settings;
 use ffdp_image::error::Result;
 use ffdp_image::image::Geometry;
-use ffdp_parallel::{DeviceMemory, plan};
+use ffdp_parallel::planner::{DeviceMemory, plan};
 
 /// Bytes a voxel of both images, and of their masks, that the first device holds whole, and of the field that a level
 /// begins with.

@@ -13,7 +13,7 @@ use ffdp_image::image::{Geometry, Planes, SmoothImage, SmoothKernel, Volume, dow
 use ffdp_image::io::images::{
     DataType, Header, IntegerForm, IntegerWriter, LabelWriter, PlaneReader, VolumeWriter,
 };
-use ffdp_parallel::SeenImage;
+use ffdp_parallel::chain::SeenImage;
 
 pub(super) const INTENT_LABELS: i32 = 1002;
 

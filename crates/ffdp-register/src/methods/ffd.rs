@@ -14,7 +14,7 @@ use crate::settings::{
 };
 use ffdp_burn::ops::Update;
 use ffdp_image::error::{Error, Result};
-use ffdp_parallel::SplinePenalties;
+use ffdp_parallel::deform::SplinePenalties;
 
 /// Hierarchical free-form deformation (Rueckert et al. 1999; Ikeda et al. 2014): a displacement of cubic B-splines.
 /// From each level to the next the control points come to lie half as far apart, and the field stays as it is. After

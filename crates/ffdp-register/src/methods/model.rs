@@ -26,7 +26,9 @@ use ffdp_burn::ops::Update;
 use ffdp_image::error::Result;
 use ffdp_image::image::Geometry;
 use ffdp_optim::{Lbfgs, LineSearch, Minimizer, Steps};
-use ffdp_parallel::{Coefficients, DifferentiatedModel, FieldModel, FieldPlaces, ShardedObjective};
+use ffdp_parallel::deform::{
+    Coefficients, DifferentiatedModel, FieldModel, FieldPlaces, ShardedObjective,
+};
 
 /// A displacement of few parameters that a program brings along, as a stage of a registration:
 /// [`Stage::model`](crate::Stage::model). It works in whole images, in shards, slab by slab and by several processes.

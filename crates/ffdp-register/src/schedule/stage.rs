@@ -13,7 +13,7 @@ use crate::settings::{LevelSettings, OptimizerSettings};
 use ffdp_burn::ops::MomentStorage;
 use ffdp_image::error::Result;
 use ffdp_image::image::Geometry;
-use ffdp_parallel::{DeviceMemory, plan};
+use ffdp_parallel::planner::{DeviceMemory, plan};
 
 impl Stage {
     /// A method of your own.

@@ -16,7 +16,7 @@ use crate::settings::{Descent, LevelSettings, OptimizerSettings};
 use ffdp_burn::ops::{DeformOptions, GaussianOptions, Measure};
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical, Voxel};
-use ffdp_parallel::{Axis, DeformProblem, Sharded};
+use ffdp_parallel::{Axis, Sharded, planner::DeformProblem};
 
 /// A method that improves one or several fields by the iterations of [`ops::deform`](ffdp_burn::ops::deform()).
 pub(crate) trait FieldMethod: Debug + Send + Sync {

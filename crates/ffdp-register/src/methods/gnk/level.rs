@@ -16,7 +16,11 @@ use crate::pair::LevelPair;
 use crate::report::NewtonStep;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical};
-use ffdp_parallel::{FieldVector, Gap, PaddedGrid, Sharded};
+use ffdp_parallel::{
+    Sharded,
+    deform::FieldVector,
+    periodic::{Gap, PaddedGrid},
+};
 
 /// A level under way.
 struct Level {
