@@ -32,6 +32,7 @@ mod histogram;
 mod intensities;
 mod landmarks;
 mod level;
+mod level_memory;
 pub mod methods;
 mod models;
 mod observer;
@@ -68,6 +69,6 @@ pub use settings::{LevelSettings, Similarity};
 
 /// Memory of the levels of a registration.
 pub mod memory {
-    pub use super::places::LevelMemory;
+    pub use super::level_memory::LevelMemory;
     pub use super::shards::shards_needed;
 }

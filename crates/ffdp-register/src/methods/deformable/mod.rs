@@ -18,12 +18,13 @@ use control::Control;
 
 pub(crate) use control::ControlSettings;
 pub(crate) use deformation::{Deformation, LONGEST, Reached, SHORTEST};
-pub(crate) use method::{FieldMethod, LevelTask, smoothing};
+pub(crate) use method::{Buffers, FieldMethod, LevelTask, smoothing};
 
 use crate::checkpoint::SavedField;
 use crate::context::{Estimate, Run, StageResult};
 use crate::fields::Fields;
 use crate::level::{level_start, run_level};
+use crate::level_memory::LevelProblem;
 use crate::models::Deformed;
 use crate::pair::LevelPair;
 use crate::places::{Placement, Places};
@@ -95,7 +96,7 @@ pub(crate) fn check_placement(
     // The finest, which takes the most, is the one to be reported.
     kind.descent().levels.iter().rev().try_for_each(|level| {
         let [fixed, moving] = &level_grids(grids, minimum_axis, level)?;
-        let problem = kind.problem([fixed, moving], content);
+        let problem = LevelProblem::Fields(kind.problem([fixed, moving], content));
         placement.check_level(fixed.size, &problem)?;
         if kind.keeps_shards_on_devices() && placement.is_too_small_for(&problem)? {
             return Err(stays(kind.name(), fixed.size));
@@ -134,15 +135,19 @@ impl Task<'_> {
     /// The level, from `fields` on, where it has room; nothing is iterated if it was `done` before.
     fn reach(&self, run: &mut Run, fields: Option<Fields>, done: bool) -> Result<LevelResult> {
         let grids = self.grids.each_ref();
-        let problem = self.kind.problem(grids, run.content());
         if !run.processes.is_several() {
-            let places = run.placement.places(&problem)?;
+            let places = run.placement.places(&self.problem(run))?;
             return self.on(run, places, fields, done);
         }
         match run.processes.places(&run.placement, grids)? {
             Some(places) => self.on(run, places, fields, done),
             None => self.on_first(run, fields, done),
         }
+    }
+
+    /// The level as a device's memory sees it.
+    fn problem(&self, run: &Run) -> LevelProblem {
+        LevelProblem::Fields(self.kind.problem(self.grids.each_ref(), run.content()))
     }
 
     /// The control points of the level.
@@ -250,8 +255,7 @@ impl Task<'_> {
         let mut mine = None;
         let home = run.placement.home().clone();
         let report = processes.run_on_root(|| {
-            let problem = self.kind.problem(self.grids.each_ref(), run.content());
-            let places = run.placement.places(&problem)?;
+            let places = run.placement.places(&self.problem(run))?;
             let reached = run.alone(|run| self.on(run, places, fields, done))?;
             let saved = reached.fields.exact.as_ref().and_then(|exact| exact.saved());
             let saved = saved.map_or(Ok(Vec::new()), |saved| saved.numbers())?;
