@@ -29,7 +29,7 @@ const LARGEST_REST: u64 = 10_000_000_000;
 /// Host memory for a byte that rests there, and for all that is read and sent meanwhile.
 const ON_HOST: [u64; 2] = [11, 10];
 
-/// Memory of a level of a stage in a [`Placement`], by the model of the planner.
+/// Memory of a level of a stage in a [`Placement`](super::Placement), by the model of the planner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelMemory {
     /// Parts into which it is cut; of several processes, those of this one.

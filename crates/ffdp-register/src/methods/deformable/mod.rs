@@ -168,49 +168,24 @@ impl Task<'_> {
         fields: Option<Fields>,
         done: bool,
     ) -> Result<LevelResult> {
-        let descent = self.kind.descent();
         let fields = match fields {
             Some(fields) if places.exact.is_some() => Some(fields.in_host_memory(&places.fixed)?),
             fields => fields,
         };
-        run.settle()?;
-        let mut pair = run.pair(self.grids.clone(), places)?;
-        if self.index == 0 {
-            pair.check_weights(&self.found.affine)?;
-        }
-        let is_last = self.index + 1 == descent.levels.len();
+        let mut pair = self.pair(run, places)?;
+        let is_last = self.index + 1 == self.kind.descent().levels.len();
         // Before there is a displacement of this size.
         let known = is_last.then(|| self.losses(run, &pair)).transpose()?;
-        let fields = fields.map(|fields| fields.resampled(&self.grids[0], &pair.places));
-        let (fields, control) = (fields.transpose()?, self.control(run));
-        let affine = &self.found.affine;
-        let place = [self.index, descent.levels.len()];
-        let task = LevelTask { pair: &pair, affine, fields, full: &run.grids[0], place };
-        let mut deformation = match self.kind.begin(&task) {
-            Some(begun) => begun?,
-            None => level::begin(self.kind, &pair, affine, task.fields, control.as_ref())?,
-        };
+        let mut deformation = self.begin(run, &pair, fields)?;
         let is_displacement = !self.kind.model().gives_inverse();
         if is_last && is_displacement {
             // The blocks of the fixed image take its place.
             pair.release();
         }
-        let level = level_start(self.kind.name(), self.index, descent.levels, self.grids[0].size);
-        let report = match done {
-            true => None,
-            false => {
-                let mut observer = run.processes.together(&mut *run.observer);
-                let interval = run.loss_interval;
-                let (solver, convergence) = (&mut *deformation, descent.convergence);
-                Some(run_level(&level, solver, convergence, interval, &mut observer)?)
-            }
-        };
+        let report = (!done).then(|| self.iterate(run, &mut *deformation)).transpose()?;
         let cancelled = report.as_ref().is_some_and(|report| report.stop == Stop::Cancelled);
         let ends = is_last || cancelled;
-        let after = match ends && is_displacement {
-            true => Some(deformation.loss()?),
-            false => None,
-        };
+        let after = (ends && is_displacement).then(|| deformation.loss()).transpose()?;
         let Places { work, team, .. } = pair.places.clone();
         let (parts, exact) = deformation.into_fields()?;
         let geometry = self.grids[0].clone();
@@ -220,16 +195,55 @@ impl Task<'_> {
         }
         let after = match after {
             Some(after) => after,
-            None => {
-                let (mut w, _) = self.kind.model().maps(&fields)?;
-                pair.loss(&self.similarity(), &self.found.affine, Some(w.parts.remove(0)))?
-            }
+            None => self.loss_of(&fields, &pair)?,
         };
         let [alone, initial] = match known {
             Some(known) => known,
             None => self.losses(run, &pair)?,
         };
         Ok(LevelResult { fields, report, losses: Some([after, alone, initial]) })
+    }
+
+    /// The images of the level.
+    fn pair(&self, run: &mut Run, places: Places) -> Result<LevelPair> {
+        run.settle()?;
+        let pair = run.pair(self.grids.clone(), places)?;
+        if self.index == 0 {
+            pair.check_weights(&self.found.affine)?;
+        }
+        Ok(pair)
+    }
+
+    /// What improves the fields, from `fields` on.
+    fn begin(
+        &self,
+        run: &Run,
+        pair: &LevelPair,
+        fields: Option<Fields>,
+    ) -> Result<Box<dyn Deformation>> {
+        let fields = fields.map(|fields| fields.resampled(&self.grids[0], &pair.places));
+        let (fields, control) = (fields.transpose()?, self.control(run));
+        let affine = &self.found.affine;
+        let place = [self.index, self.kind.descent().levels.len()];
+        let task = LevelTask { pair, affine, fields, full: &run.grids[0], place };
+        match self.kind.begin(&task) {
+            Some(begun) => begun,
+            None => level::begin(self.kind, pair, affine, task.fields, control.as_ref()),
+        }
+    }
+
+    /// All iterations of the level.
+    fn iterate(&self, run: &mut Run, deformation: &mut dyn Deformation) -> Result<LevelReport> {
+        let descent = self.kind.descent();
+        let level = level_start(self.kind.name(), self.index, descent.levels, self.grids[0].size);
+        let mut observer = run.processes.together(&mut *run.observer);
+        run_level(&level, deformation, descent.convergence, run.loss_interval, &mut observer)
+    }
+
+    /// The loss of what fields stand for.
+    fn loss_of(&self, fields: &Fields, pair: &LevelPair) -> Result<f64> {
+        let (mut w, _) = self.kind.model().maps(fields)?;
+        pair.loss(&self.similarity(), &self.found.affine, Some(w.parts.remove(0)))
     }
 
     /// Of the affine map that was found before alone, and where the run began.
