@@ -110,8 +110,10 @@ pub(crate) struct LevelTask<'a> {
     pub fields: Option<Fields>,
     /// The grid of the fixed image itself.
     pub full: &'a Geometry,
-    /// The index of the level, and their number.
-    pub place: [usize; 2],
+    /// The index of the level.
+    pub index: usize,
+    /// The number of levels.
+    pub levels: usize,
 }
 
 impl dyn FieldMethod + '_ {

@@ -71,17 +71,18 @@ pub(crate) fn deform(
             break;
         }
     }
-    let (Some([loss_after, loss_alone, loss_before]), Some(fields)) = (ended, fields) else {
+    let (Some(losses), Some(fields)) = (ended, fields) else {
         unreachable!("settings with no level do not validate")
     };
+    let StageLosses { after: loss_after, known } = losses;
     let seconds = spent + start.elapsed().as_secs_f64();
     let transform = kind.name();
     let deformed = Some(Deformed { model: kind.model(), fields });
     Ok(StageResult {
         found: Estimate { affine: found.affine, deformed },
         report: StageReport { transform, levels, loss_after, undone: None, margin: None, seconds },
-        loss_without: loss_alone,
-        loss_before,
+        loss_without: known.alone,
+        loss_before: known.before,
     })
 }
 
@@ -127,8 +128,24 @@ struct Task<'a> {
 struct LevelResult {
     fields: Fields,
     report: Option<LevelReport>,
-    /// Where the stage ends: the loss in the end, with the affine map alone, and with the initial one.
-    losses: Option<[f64; 3]>,
+    /// Where the stage ends.
+    losses: Option<StageLosses>,
+}
+
+/// What a stage is judged by, on its last level.
+struct StageLosses {
+    /// Of what it has found.
+    after: f64,
+    /// Of the affine map that was found before, and where the run began.
+    known: KnownLosses,
+}
+
+/// Losses of what was there before a stage.
+struct KnownLosses {
+    /// Of the affine map alone.
+    alone: f64,
+    /// Of the initial transform.
+    before: f64,
 }
 
 impl Task<'_> {
@@ -197,11 +214,8 @@ impl Task<'_> {
             Some(after) => after,
             None => self.loss_of(&fields, &pair)?,
         };
-        let [alone, initial] = match known {
-            Some(known) => known,
-            None => self.losses(run, &pair)?,
-        };
-        Ok(LevelResult { fields, report, losses: Some([after, alone, initial]) })
+        let known = known.map_or_else(|| self.losses(run, &pair), Ok)?;
+        Ok(LevelResult { fields, report, losses: Some(StageLosses { after, known }) })
     }
 
     /// The images of the level.
@@ -224,8 +238,8 @@ impl Task<'_> {
         let fields = fields.map(|fields| fields.resampled(&self.grids[0], &pair.places));
         let (fields, control) = (fields.transpose()?, self.control(run));
         let affine = &self.found.affine;
-        let place = [self.index, self.kind.descent().levels.len()];
-        let task = LevelTask { pair, affine, fields, full: &run.grids[0], place };
+        let (full, index, levels) = (&run.grids[0], self.index, self.kind.descent().levels.len());
+        let task = LevelTask { pair, affine, fields, full, index, levels };
         match self.kind.begin(&task) {
             Some(begun) => begun,
             None => level::begin(self.kind, pair, affine, task.fields, control.as_ref()),
@@ -247,7 +261,7 @@ impl Task<'_> {
     }
 
     /// Of the affine map that was found before alone, and where the run began.
-    fn losses(&self, run: &Run, pair: &LevelPair) -> Result<[f64; 2]> {
+    fn losses(&self, run: &Run, pair: &LevelPair) -> Result<KnownLosses> {
         let similarity = self.similarity();
         let (affine, Start { affine: first, deformation }) = (&self.found.affine, &run.start);
         let alone = pair.loss(&similarity, affine, None)?;
@@ -255,11 +269,11 @@ impl Task<'_> {
             Fields::of_exact(given.clone(), &pair.grids[0], &pair.places)
                 .map(|mut fields| fields.parts.remove(0))
         });
-        let initial = match given.transpose()? {
+        let before = match given.transpose()? {
             None if affine.rows() == first.rows() => alone,
             given => pair.loss(&similarity, first, given)?,
         };
-        Ok([alone, initial])
+        Ok(KnownLosses { alone, before })
     }
 
     /// The level on rank 0, and what comes of it on all.
@@ -274,8 +288,10 @@ impl Task<'_> {
             let saved = reached.fields.exact.as_ref().and_then(|exact| exact.saved());
             let saved = saved.map_or(Ok(Vec::new()), |saved| saved.numbers())?;
             mine = Some(reached.fields);
-            let losses = reached.losses.map_or(vec![f64::NAN; 3], Vec::from);
-            let numbers = [losses, saved].concat();
+            let losses = reached.losses.map_or([f64::NAN; 3], |StageLosses { after, known }| {
+                [after, known.alone, known.before]
+            });
+            let numbers = [&losses[..], &saved].concat();
             Ok(Report::new(&numbers, reached.report.into_iter().collect(), None))
         })?;
         let of_level = (self.kind.count(), &self.grids[0]);
@@ -286,7 +302,10 @@ impl Task<'_> {
             fields.exact = Some(self.kind.restore(&SavedField::of_numbers(saved)?)?);
         }
         // Not a number where the stage goes on.
-        let losses = <[f64; 3]>::try_from(losses).ok().filter(|losses| !losses[0].is_nan());
+        let losses = (!losses[0].is_nan()).then(|| StageLosses {
+            after: losses[0],
+            known: KnownLosses { alone: losses[1], before: losses[2] },
+        });
         Ok(LevelResult { fields, report: report.levels.into_iter().next(), losses })
     }
 }
