@@ -7,7 +7,9 @@ mod kept {
     use std::time::Duration;
 
     use burn::tensor::Device;
-    use ffdp::register::{GreedySettings, LevelSettings, Placement, Register, Settings, Stage};
+    use ffdp::register::{
+        LevelSettings, Placement, Register, Settings, Stage, methods::GreedySettings,
+    };
     use ffdp::synth::{PhantomSettings, pair};
     use ffdp_kit::testing::gpu_devices;
 

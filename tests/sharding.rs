@@ -8,8 +8,9 @@ use burn::tensor::{Device, Tensor, TensorData};
 use ffdp::image::Geometry;
 use ffdp::ops::{DeformOptions, LnccOptions, Measure};
 use ffdp::parallel::{
-    Axis, DeformProblem, DeviceMemory, DeviceMesh, Layout, Sharded, ShardedImages, ShardedState,
-    deform, plan,
+    Axis, DeviceMesh, Layout, Sharded,
+    deform::{ShardedImages, ShardedState, deform},
+    planner::{DeformProblem, DeviceMemory, plan},
 };
 
 /// Counts the bytes in use.

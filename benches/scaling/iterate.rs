@@ -8,8 +8,10 @@ use clap::{Args, ValueEnum};
 use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::ops::{Accumulation, DeformMethod, DeformOptions, GaussianOptions, Update, dense_zeros};
 use ffdp::parallel::{
-    Axis, DeformProblem, DeviceMemory, DeviceMesh, ExactMemory, Layout, Sharded, ShardedDeform,
-    ShardedImages, ShardedState, order_allocations, plan_offloaded,
+    Axis, DeviceMesh, Layout, Sharded,
+    deform::{ShardedDeform, ShardedImages, ShardedState},
+    memory::{ExactMemory, order_allocations},
+    planner::{DeformProblem, DeviceMemory, plan_offloaded},
 };
 use ffdp::{Error, Result};
 

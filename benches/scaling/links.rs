@@ -6,7 +6,10 @@ use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
 use clap::Args;
-use ffdp::parallel::{Axis, DeviceMesh, ExactMemory, Layout, Sharded, put_away};
+use ffdp::parallel::{
+    Axis, DeviceMesh, Layout, Sharded,
+    memory::{ExactMemory, put_away},
+};
 use ffdp::{Error, Result};
 
 use super::iterate::wait;

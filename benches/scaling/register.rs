@@ -10,10 +10,13 @@ use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::losses::Lncc;
 use ffdp::ops::{DeformOptions, GridSampleOptions, LnccOptions};
 use ffdp::parallel::{
-    Axis, DeformProblem, DeviceMesh, RingInputs, Sharded, ShardedDeform, ShardedImages,
-    ShardedState, jacobian, level, loss, page_bytes, resample_displacement, ring_sample,
+    Axis, DeviceMesh, Sharded,
+    deform::{ShardedDeform, ShardedImages, ShardedState},
+    ops::{jacobian, level, loss, resample_displacement},
+    planner::{DeformProblem, page_bytes},
+    ring::{RingInputs, ring_sample},
 };
-use ffdp::register::{level_geometry, level_smoothing};
+use ffdp::register::pyramid::{level_geometry, level_smoothing};
 use ffdp::{Error, Result};
 
 use super::iterate::{affine, images, numbers, wait};

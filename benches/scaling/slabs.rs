@@ -9,10 +9,13 @@ use burn::tensor::{Device, Tensor};
 use clap::Args;
 use ffdp::image::{Geometry, Planes};
 use ffdp::ops::{MomentStorage, Optimizer};
-use ffdp::parallel::order_allocations;
+use ffdp::parallel::memory::order_allocations;
 use ffdp::register::{
-    AdamSettings, GreedySettings, LevelReport, LevelSettings, LevelStart, Observer,
-    OptimizerSettings, Placement, Progress, Register, Stage, Warp,
+    LevelSettings, Observer, Placement, Register, Stage,
+    methods::GreedySettings,
+    report::{LevelReport, LevelStart, Progress},
+    result::Warp,
+    settings::{AdamSettings, OptimizerSettings},
 };
 use ffdp::{Error, Result};
 

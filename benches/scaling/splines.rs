@@ -22,8 +22,9 @@ use ffdp::ops::{
 };
 use ffdp::parallel::DeviceMesh;
 use ffdp::register::{
-    ConvergenceSettings, FfdSettings, LevelSettings, MiSettings, OptimizerSettings, Register,
-    Settings as Registering, Similarity, SplineGradient, Stage,
+    LevelSettings, Register, Settings as Registering, Similarity, Stage,
+    methods::{FfdSettings, SplineGradient},
+    settings::{ConvergenceSettings, MiSettings, OptimizerSettings},
 };
 use ffdp::{Error, Result};
 

@@ -12,8 +12,10 @@ use burn::tensor::Tensor;
 use ffdp::image::{Affine, Physical};
 use ffdp::ops::{GaussianOptions, GridSampleOptions, gaussian, grid_sample};
 use ffdp::register::{
-    ConvergenceSettings, LevelImages, LevelSettings, Method, MethodResult, Register, Registration,
-    Settings, Similarity, Solver, Stage, StageRun, Stop,
+    LevelSettings, Register, Registration, Settings, Similarity, Stage,
+    methods::{LevelImages, Method, MethodResult, Solver, StageRun},
+    report::Stop,
+    settings::ConvergenceSettings,
 };
 use ffdp::synth::{PhantomSettings, pair};
 use ffdp::transform::Displacement;

@@ -16,8 +16,8 @@ use ffdp::Result;
 use ffdp::image::{Geometry, Volume};
 use ffdp::parallel::DeviceMesh;
 use ffdp::register::{
-    LevelSettings, ModelSettings, Placement, Register, Registration, Settings, Source, Stage,
-    TransformModel,
+    LevelSettings, Placement, Register, Registration, Settings, Source, Stage,
+    methods::{ModelSettings, TransformModel},
 };
 use ffdp::synth::{PhantomSettings, subject};
 use ffdp::transform::{Composite, Displacement, Step};

@@ -15,7 +15,7 @@ use ffdp::Result;
 use ffdp::losses::{Pair, SimilarityLoss};
 use ffdp::parallel::DeviceMesh;
 use ffdp::register::{
-    self, GreedySettings, LevelSettings, Register, Registration, Settings, Stage,
+    self, LevelSettings, Register, Registration, Settings, Stage, methods::GreedySettings,
 };
 use ffdp::synth::{PhantomSettings, pair};
 

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use ffdp::Result;
 use ffdp::io::images::write_volume;
-use ffdp::register::{FfdSettings, LevelSettings, Register, Registration, Settings, Stage};
+use ffdp::register::{
+    LevelSettings, Register, Registration, Settings, Stage, methods::FfdSettings,
+};
 use ffdp::synth::{Modality, Pair, PhantomSettings, pair};
 use ffdp::transform::{Composite, Step, read_transform, write_transform};
 

@@ -6,7 +6,9 @@
 use burn::tensor::Device;
 use ffdp::Result;
 use ffdp::parallel::DeviceMesh;
-use ffdp::register::{GreedySettings, LevelSettings, Register, Registration, Settings, Stage};
+use ffdp::register::{
+    LevelSettings, Register, Registration, Settings, Stage, methods::GreedySettings,
+};
 use ffdp::synth::{PhantomSettings, pair};
 
 /// Registers two synthetic brains in so many shards. `[Device::cuda(0), Device::cuda(1)]` in place of one device shares

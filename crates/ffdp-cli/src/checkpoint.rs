@@ -14,7 +14,11 @@ use std::time::{Duration, Instant};
 use ffdp_image::Error;
 use ffdp_image::image::{Affine, Geometry};
 use ffdp_image::io::{check_disk, write_atomically};
-use ffdp_register::{Checkpoint, LevelReport, SavedField, Settings, StageReport};
+use ffdp_register::{
+    Settings,
+    checkpoint::{Checkpoint, SavedField},
+    report::{LevelReport, StageReport},
+};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -101,7 +105,7 @@ struct Header {
 struct SavedStage {
     levels: Vec<LevelReport>,
     loss_after: f64,
-    undone: Option<ffdp_register::Undone>,
+    undone: Option<ffdp_register::report::Undone>,
     #[serde(default)]
     margin: Option<f64>,
     seconds: f64,

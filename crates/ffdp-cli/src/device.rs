@@ -63,7 +63,7 @@ impl DeviceChoice {
     /// As [`DeviceChoice::open`].
     pub fn open_short_of_memory(self) -> Result<Device> {
         configure();
-        ffdp_parallel::order_allocations();
+        ffdp_parallel::memory::order_allocations();
         self.open()
     }
 

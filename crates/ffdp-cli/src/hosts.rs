@@ -6,7 +6,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use ffdp_parallel::{Ranks, agree};
+use ffdp_parallel::hosts::{Ranks, agree};
 
 use crate::failure::{Failure, Result};
 

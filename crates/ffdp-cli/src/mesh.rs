@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::Args;
 use ffdp_parallel::DeviceMesh;
-use ffdp_register::{Placement, Settings, shards_needed};
+use ffdp_register::{Placement, Settings, memory::shards_needed};
 
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};

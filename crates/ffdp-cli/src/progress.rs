@@ -4,7 +4,10 @@ use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use ffdp_register::{LevelReport, LevelStart, NewtonStep, Observer, Progress, Stop};
+use ffdp_register::{
+    Observer,
+    report::{LevelReport, LevelStart, NewtonStep, Progress, Stop},
+};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::printer::{Printer, Verbosity};

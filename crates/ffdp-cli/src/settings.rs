@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use ffdp_image::io::read_toml;
-use ffdp_register::gnk::{DeterminantBounds, Preconditioner};
-use ffdp_register::{LinearSettings, OrientationSettings, Preset, Settings, Similarity, Stage};
+use ffdp_register::methods::gnk::{DeterminantBounds, Preconditioner};
+use ffdp_register::{
+    Preset, Settings, Similarity, Stage,
+    settings::{LinearSettings, OrientationSettings},
+};
 use serde::Serialize;
 use toml::{Table, Value};
 

@@ -2,7 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use ffdp_register::{Checkpoint, LevelReport, LevelStart, NewtonStep, Observer, Progress};
+use ffdp_register::{
+    Observer,
+    checkpoint::Checkpoint,
+    report::{LevelReport, LevelStart, NewtonStep, Progress},
+};
 use serde_json::json;
 
 use crate::checkpoint::Keeper;

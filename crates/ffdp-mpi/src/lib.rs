@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use ffdp_image::error::{Error, Result};
-use ffdp_parallel::Ranks;
+use ffdp_parallel::hosts::Ranks;
 use speaker::{Job, serve};
 pub use watch::SILENCE;
 

@@ -23,7 +23,7 @@ use crate::ops::{Precision, mean_pool};
 use crate::padding::padded_pair;
 use crate::sharded;
 use crate::voxelmorph::ConvUnit;
-use ffdp_parallel::{Cuts, Sharded, broadcast};
+use ffdp_parallel::{Cuts, Sharded, collective::broadcast};
 
 /// Convolutions, each followed by pooling.
 const UNITS: usize = 4;

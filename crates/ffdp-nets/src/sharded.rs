@@ -15,7 +15,7 @@
 
 use burn::tensor::Tensor;
 use ffdp_image::Result;
-use ffdp_parallel::{Cuts, Layout, Sharded, exp, narrow};
+use ffdp_parallel::{Cuts, Layout, Sharded, ops::exp, parts::narrow};
 
 use crate::activations::{PlaneRun, Slabs};
 use crate::layers::{Conv3d, append_zeros};

@@ -70,10 +70,7 @@ impl ShardedAlignment {
         let (shards, places) = (fixed.layout().count(), mesh.count());
         assert!(shards == places, "alignment: {shards} shards for a mesh of {places}");
         let comparison = Comparison { similarity, masked };
-        let dtype = moving.shards()[0].dtype();
-        let slope = |device: &Device| comparison.mean_slope((device, dtype));
-        let devices = mesh.devices().iter();
-        let mean_slopes = devices.map(slope).collect::<Option<_>>().unwrap_or_default();
+        let mean_slopes = comparison.mean_slopes(mesh, moving.shards()[0].dtype());
         Self { fixed, moving, comparison, outside, mesh: mesh.clone(), mean_slopes }
     }
 
@@ -121,7 +118,7 @@ impl ShardedAlignment {
             let shard = seen.sampler.sample_shard(k, &seen.inputs);
             put_away(shard, &self.fixed.shards()[k].device())
         });
-        seen.of(&Sharded::new(moved.collect(), layout.clone()), with_gradient)
+        seen.compare(&Sharded::new(moved.collect(), layout.clone()), with_gradient)
     }
 }
 
@@ -156,60 +153,37 @@ impl MappedImages<'_> {
     fn inside(&self, block: &Block, device: &Device) -> Tensor<5> {
         let inside = block.all_shards(self.alignment.fixed.layout()).map(|(k, planes)| {
             let shard = to_device(self.sampler.inside(k, &self.inputs), device);
-            super::narrow(shard, block.axis.dim(), planes)
+            super::sharded::narrow(shard, block.axis.dim(), planes)
         });
-        super::join(inside.collect(), block.axis.dim())
+        super::sharded::join(inside.collect(), block.axis.dim())
     }
 
-    fn of(&self, moved: &Sharded, with_gradient: bool) -> Result<Evaluated> {
+    /// The loss of all shards; what is sampled of the moving image is `moved`.
+    fn compare(&self, moved: &Sharded, with_gradient: bool) -> Result<Evaluated> {
         let ShardedAlignment { fixed, comparison, mesh, mean_slopes, .. } = self.alignment;
-        let (layout, similarity) = (fixed.layout(), &comparison.similarity);
-        let block = |k: usize| Block::new(layout, k, comparison.reach());
-        let places = 0..layout.count();
-        let (mut slopes, mut whole) = (None, None);
-        if !similarity.is_mean() {
-            let parts = places.clone().map(|k| {
-                let block = block(k);
-                let pair = self.pair(k, &block, moved);
-                let count = comparison.count(&block, &pair);
-                Tensor::cat(vec![count, comparison.partial(&block, &pair)], 0)
-            });
-            let all = reduce(parts, Reduction::Sum);
-            let count = counted(all.clone().narrow(0, 0, 1));
-            let total = all.clone().narrow(0, 1, all.dims()[0] - 1);
-            whole = Some((similarity.finish(total.clone(), count.clone()), count.clone()));
+        let (mut slopes, mut loss) = (None, None);
+        if !comparison.similarity.is_mean() {
+            let sums = self.sums(moved);
+            loss = Some(self.loss(&sums));
             if with_gradient {
-                slopes = Some(broadcast(&similarity.slope(&total, &count), mesh.devices()));
+                let slope = comparison.similarity.slope(&sums.total, &sums.count);
+                slopes = Some(broadcast(&slope, mesh.devices()));
             }
         }
         let mut map = [0.0; 12];
         let mut parts = Vec::new();
-        let last = layout.count() - 1;
-        for k in places {
+        let last = fixed.layout().count() - 1;
+        for k in 0..=last {
             let mut numbers: Vec<Tensor<1>> = Vec::new();
-            if with_gradient || whole.is_none() {
-                let block = block(k);
-                let pair = self.pair(k, &block, moved);
+            if with_gradient || loss.is_none() {
                 let slope = slopes.as_ref().unwrap_or(mean_slopes)[k].clone();
-                let needs = [with_gradient, false];
-                let (part, [to_moved, _]) = comparison.compare(&block, &pair, &slope, needs);
-                if let Some(to_moved) = to_moved {
-                    let own = block.narrow(&comparison.with_mask(1, to_moved), &block.own);
-                    let to_map = self.sampler.affine_gradient(k, &self.inputs, &own);
-                    numbers.push(to_map.flatten(0, 2));
-                }
-                let counted = |part| Tensor::cat(vec![comparison.count(&block, &pair), part], 0);
-                parts.extend(part.map(counted));
+                let shard = self.shard(k, moved, &slope, with_gradient);
+                numbers.extend(shard.to_map);
+                parts.extend(shard.sums);
             }
             if k == last {
-                let (loss, count) = whole.take().unwrap_or_else(|| {
-                    let all = reduce(std::mem::take(&mut parts), Reduction::Sum);
-                    let count = counted(all.clone().narrow(0, 0, 1));
-                    let total = all.clone().narrow(0, 1, all.dims()[0] - 1);
-                    (similarity.finish(total, count.clone()), count)
-                });
-                let device = mesh.device(k);
-                numbers.extend([to_device(loss, device), to_device(count, device)]);
+                let loss = loss.take().unwrap_or_else(|| self.loss(&Sums::of(parts.drain(..))));
+                numbers.extend(loss.map(|number| to_device(number, mesh.device(k))));
             }
             if numbers.is_empty() {
                 continue;
@@ -225,6 +199,66 @@ impl MappedImages<'_> {
             }
         }
         unreachable!("the last shard has the loss")
+    }
+
+    fn block(&self, k: usize) -> Block {
+        let ShardedAlignment { fixed, comparison, .. } = self.alignment;
+        Block::new(fixed.layout(), k, comparison.reach())
+    }
+
+    /// What the loss is made of, first of all, where its slope depends on that.
+    fn sums(&self, moved: &Sharded) -> Sums {
+        let ShardedAlignment { fixed, comparison, .. } = self.alignment;
+        Sums::of((0..fixed.layout().count()).map(|k| {
+            let block = self.block(k);
+            let pair = self.pair(k, &block, moved);
+            let count = comparison.count(&block, &pair);
+            Tensor::cat(vec![count, comparison.partial(&block, &pair)], 0)
+        }))
+    }
+
+    /// The loss, and how many values count.
+    fn loss(&self, Sums { count, total }: &Sums) -> [Tensor<1>; 2] {
+        let similarity = &self.alignment.comparison.similarity;
+        [similarity.finish(total.clone(), count.clone()), count.clone()]
+    }
+
+    /// What shard `k` gives.
+    fn shard(&self, k: usize, moved: &Sharded, slope: &Tensor<1>, with_gradient: bool) -> Shard {
+        let comparison = &self.alignment.comparison;
+        let block = self.block(k);
+        let pair = self.pair(k, &block, moved);
+        let (part, [to_moved, _]) =
+            comparison.compare(&block, &pair, slope, [with_gradient, false]);
+        let to_map = to_moved.map(|to_moved| {
+            let own = block.narrow(&comparison.with_mask(1, to_moved), &block.own);
+            self.sampler.affine_gradient(k, &self.inputs, &own).flatten(0, 2)
+        });
+        let counted = |part| Tensor::cat(vec![comparison.count(&block, &pair), part], 0);
+        Shard { to_map, sums: part.map(counted) }
+    }
+}
+
+/// What one shard adds.
+struct Shard {
+    /// Its gradient to the twelve numbers of the map.
+    to_map: Option<Tensor<1>>,
+    /// How many values count, and the sums that the loss is made of; of a mean, whose slope does not depend on them.
+    sums: Option<Tensor<1>>,
+}
+
+/// Of all shards: how many values count, and the sums that the loss is made of.
+struct Sums {
+    count: Tensor<1>,
+    total: Tensor<1>,
+}
+
+impl Sums {
+    fn of(parts: impl Iterator<Item = Tensor<1>>) -> Self {
+        let all = reduce(parts, Reduction::Sum);
+        let count = counted(all.clone().narrow(0, 0, 1));
+        let others = all.dims()[0] - 1;
+        Self { count, total: all.narrow(0, 1, others) }
     }
 }
 

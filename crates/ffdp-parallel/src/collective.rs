@@ -8,7 +8,8 @@
 use burn::Tensor;
 use burn::tensor::Device;
 
-use super::exchange::{self, Reduction};
+use super::exchange;
+pub use super::exchange::Reduction;
 use super::joined::are_joined;
 use super::transfer::to_device;
 use ffdp_image::error::Result;

@@ -37,7 +37,7 @@ mod cuda {
         CudaContext::new(device.index).ok()
     }
 
-    /// Of memory that is allocated in order ([`order_allocations`](super::order_allocations)) the driver keeps what is
+    /// Of memory that is allocated in order ([`order_allocations`](crate::memory::order_allocations)) the driver keeps what is
     /// freed, and gives it away again in other sizes, as long as all of it is not more than `most` bytes; what is beyond
     /// it takes back whenever a stream is waited for.
     pub fn keep_freed(device: &CubeDevice, most: u64) {

@@ -123,8 +123,14 @@ impl Returns {
 #[derive(Clone, Copy, Debug)]
 struct Lending;
 
-/// A lender's number, shape, device and type.
-type Lender<B> = (usize, Shape, <B as burn::backend::BackendTypes>::Device, DType);
+/// Who gets gradients back.
+#[derive(Clone, Debug)]
+struct Lender<B: Backend> {
+    owner: usize,
+    shape: Shape,
+    device: B::Device,
+    dtype: DType,
+}
 
 impl<B: Backend> OffTape<B> for Lending {
     type Look = (Returns, Loan, B::Device);
@@ -134,7 +140,7 @@ impl<B: Backend> OffTape<B> for Lending {
         returns.with::<B, _>(|letters| letters.push(Letter { loan, grad, home }));
     }
 
-    fn take((returns, (owner, shape, device, dtype)): Self::Owned) -> FloatTensor<B> {
+    fn take((returns, Lender { owner, shape, device, dtype }): Self::Owned) -> FloatTensor<B> {
         let mut letters = returns.called_in::<B>(owner);
         let whole = letters.iter().position(|letter| letter.grad.shape() == shape);
         let sum = match whole {
@@ -202,7 +208,7 @@ without_tape!(CubeBackend);
 
 impl<B: Backend, C: CheckpointStrategy> LendingOps for Autodiff<B, C> {
     fn lend(x: FloatTensor<Self>, returns: Returns, owner: usize) -> FloatTensor<Self> {
-        let lender = (owner, x.shape(), x.device(), x.dtype());
+        let lender = Lender { owner, shape: x.shape(), device: x.device(), dtype: x.dtype() };
         record_owner::<B, C, _>(Lending, x, (returns, lender))
     }
 

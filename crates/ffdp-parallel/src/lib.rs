@@ -3,7 +3,7 @@
 //!
 //! One thread drives the devices of a mesh: operations on a GPU are enqueued, and `Tensor::to_device` moves
 //! what one shard needs of another. Devices with work of their own have a thread each (`on_each_device`). There is no
-//! second set of classes for a "distributed" run: the functions here have the names of the serial ones, call those on
+//! second set of classes for a "distributed" run: the functions in [`ops`] have the names of the serial ones, call those on
 //! every shard and add what crosses the seams. A mesh of one *is* the serial program, to the bit; shards of one device
 //! are virtual.
 //!
@@ -32,18 +32,18 @@
 
 mod adam;
 mod ahead;
-mod alignment;
-mod chain;
-mod collective;
+pub mod alignment;
+pub mod chain;
+pub mod collective;
 mod cuts;
-mod deform;
+pub mod deform;
 mod device_mesh;
 mod driver;
 mod exchange;
-mod halo;
+pub mod halo;
 #[cfg(feature = "cube")]
 mod host;
-mod hosts;
+pub mod hosts;
 mod joined;
 mod label_dice;
 mod layout;
@@ -53,13 +53,13 @@ mod loss;
 mod numbers;
 mod on_each_device;
 mod overlap;
-mod periodic;
-mod planner;
+pub mod periodic;
+pub mod planner;
 mod reductions;
-mod replicas;
+pub mod replicas;
 mod resample;
 mod rest;
-mod ring;
+pub mod ring;
 mod sharded;
 mod smoothing;
 #[cfg(test)]
@@ -69,52 +69,36 @@ mod travel;
 mod watch;
 mod window;
 
-pub use adam::{ShardedMoments, ShardedStep, adam};
-pub use alignment::{Aligned, Outside, ShardedAlignment};
-pub use chain::{PlaneChain, SeenImage};
-pub use collective::{all_reduce, broadcast, reduce};
 pub use cuts::Cuts;
-pub use deform::{
-    BOUNDS_INTERVAL, Coefficients, Compared, Cost, DifferentiatedModel, DirectPair, FieldModel,
-    FieldPlaces, FieldVector, KEPT_BOUNDS_INTERVAL, Landmarks, ShardedComparison, ShardedDeform,
-    ShardedImages, ShardedObjective, ShardedState, SmoothSteps, SplineModel, SplinePenalties,
-    deform,
-};
-pub use deform::{Team, flow_of_velocity, map_of_halves, velocity, without_mask};
-pub use driver::order_allocations;
-pub use exchange::Reduction;
-pub use halo::{Beyond, Haloed};
-pub use hosts::Holders;
-pub use hosts::{Ranks, Threads, agree};
-pub use label_dice::label_dice_loss;
+pub use device_mesh::DeviceMesh;
 pub use layout::{Axis, Layout};
 pub use on_each_device::on_each_device;
-// Activations of networks travel as fields do: `activations` of `ffdp-nets`.
-pub use device_mesh::DeviceMesh;
-#[doc(hidden)]
-pub use lending::{Loan, lent};
-pub use lines::{gradients_of_line, line_of_gradients};
-pub use loss::loss;
-pub use periodic::{Gap, PaddedGrid, PeriodicGrid, periodic_size};
-pub use planner::{
-    DeformProblem, DeviceMemory, OffloadPlan, Plan, page_bytes, plan, plan_offloaded,
-};
-pub use reductions::{joint_histogram_votes, max_norm, min_max};
-pub use replicas::Replicas;
-pub use resample::{level, resample, resample_displacement};
-pub use rest::park;
-pub use rest::{ExactMemory, put_away};
-pub use ring::{
-    DisplacementBounds, IndexMap, RingGradients, RingInputs, RingSampler, Wanted, compose, exp,
-    ring_sample, warp,
-};
-pub use ring::{HeldPlanes, ReadSampler, reachable};
+pub use ring::DisplacementBounds;
 pub use sharded::Sharded;
+
+/// Sharded operations, with the names of the serial ones: sampling, losses, smoothing, sums, steps of Adam.
+pub mod ops {
+    pub use super::adam::{ShardedMoments, ShardedStep, adam};
+    pub use super::label_dice::label_dice_loss;
+    pub use super::loss::loss;
+    pub use super::reductions::{joint_histogram_votes, max_norm, min_max};
+    pub use super::resample::{level, resample, resample_displacement};
+    pub use super::ring::{compose, exp, warp};
+    pub use super::smoothing::{
+        bending_energy, diffusion, gaussian, jacobian, jacobian_penalty, total_variation,
+    };
+}
+
+/// Tensors that rest in host memory, and the memory of devices.
+pub mod memory {
+    pub use super::driver::order_allocations;
+    pub use super::rest::{ExactMemory, park, put_away};
+}
+
+/// Parts of shards, as the layers of networks take and join them: `activations` of `ffdp-nets`.
 #[doc(hidden)]
-pub use sharded::{JOIN_STEPS, join, narrow};
-pub use smoothing::{
-    bending_energy, diffusion, gaussian, jacobian, jacobian_penalty, total_variation,
-};
-#[doc(hidden)]
-pub use travel::deepened;
-pub use watch::Silence;
+pub mod parts {
+    pub use super::lending::{Loan, lent};
+    pub use super::sharded::{JOIN_STEPS, join, narrow};
+    pub use super::travel::deepened;
+}

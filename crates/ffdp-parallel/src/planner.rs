@@ -23,12 +23,47 @@ use super::deform::WINDOWS;
 use super::layout::{Axis, Layout};
 use super::ring::thickest_parcel_of_block;
 use ffdp_burn::losses::SimilarityLoss;
-use ffdp_burn::ops::{DeformMethod, DeformOptions, GaussianOptions, MomentStorage, Penalties};
+use ffdp_burn::ops::{
+    DeformMethod, DeformOptions, GaussianOptions, MomentStorage, Optimizer, Penalties,
+};
 use ffdp_image::error::{Error, Result};
 
-/// Bytes of an intensity, and of a displacement, in f32.
-const VALUE: u64 = 4;
-const VECTOR: u64 = 3 * VALUE;
+/// Bytes of an intensity in f32.
+pub const VALUE: u64 = 4;
+/// Bytes of a displacement in f32.
+pub const VECTOR: u64 = 3 * VALUE;
+
+/// The buffers of a method that improves fields, for a voxel of a level; those of images follow from their channels.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldBuffers {
+    /// Displacements or velocities that are improved.
+    pub fields: u64,
+    /// Bytes of the optimiser's state of each.
+    pub state_bytes: u64,
+    /// Further fields of each that an iteration keeps: what was squared, and the gradient on its way back.
+    pub squared: u64,
+}
+
+impl FieldBuffers {
+    /// Of the iterations of [`ops::deform`](ffdp_burn::ops::deform()): both moments of each field, or a direction.
+    pub fn of_iterations(method: DeformMethod, optimizer: Optimizer) -> Self {
+        let state_bytes = match optimizer.adam().map(|adam| adam.storage) {
+            Some(MomentStorage::Full) => 2 * VECTOR,
+            Some(MomentStorage::Bf16) | None => VECTOR,
+        };
+        let squared = match method {
+            DeformMethod::Svf { squarings, .. } => squarings as u64 + 2,
+            DeformMethod::Greedy | DeformMethod::Syn => 0,
+        };
+        Self { fields: method.fields() as u64, state_bytes, squared }
+    }
+
+    /// The same with an optimiser of a [`ShardedObjective`](super::deform::ShardedObjective) that keeps so many steps:
+    /// those with what they changed; where the search is and a trial, their gradients, the direction.
+    pub fn searching(self, steps: usize) -> Self {
+        Self { state_bytes: (2 * steps as u64 + 5) * VECTOR, ..self }
+    }
+}
 
 /// A deformable level as the planner sees it: no batch, f32.
 #[derive(Clone, Copy, Debug)]
@@ -43,13 +78,12 @@ pub struct DeformProblem {
     pub masked: [bool; 2],
     /// The axis of the cuts.
     pub axis: Axis,
-    /// How far the similarity looks along each axis, in voxels.
-    pub reach_voxels: usize,
-    /// Method, smoothing, optimiser and penalties; the measure is not asked.
-    pub options: DeformOptions,
-    /// Steps that an optimiser of a [`ShardedObjective`](super::ShardedObjective) keeps, in place of that of the
-    /// options.
-    pub kept_steps: Option<usize>,
+    /// Planes on either side that the gradient of the loss looks at.
+    pub measure_halo: usize,
+    /// Planes on either side that the wider of the two smoothings looks at.
+    pub smoothing_halo: usize,
+    /// What the method keeps.
+    pub buffers: FieldBuffers,
 }
 
 /// What a device offers.
@@ -180,7 +214,7 @@ fn fullest(
     moving_stays: bool,
 ) -> Result<OffloadPlan> {
     let extent = problem.fixed[problem.axis.dim() - 2];
-    let around = 2 * (problem.measure_halo() + problem.smoothing_halo());
+    let around = 2 * (problem.measure_halo + problem.smoothing_halo);
     let mut best: Option<OffloadPlan> = None;
     let mut least = u64::MAX;
     for shards in 2..=extent {
@@ -215,30 +249,38 @@ fn fullest(
 
 impl DeformProblem {
     /// Two images of this extent (D, H, W) of one channel without masks, compared by what the options measure.
-    pub fn plain([fixed, moving]: [[usize; 3]; 2], axis: Axis, options: DeformOptions) -> Self {
+    pub fn plain(sizes: [[usize; 3]; 2], axis: Axis, options: DeformOptions) -> Self {
         let similarity: Arc<dyn SimilarityLoss> = options.measure.into();
-        let reach_voxels = similarity.reach_voxels();
-        let (channels, masked, kept_steps) = (1, [false; 2], None);
-        Self { fixed, moving, channels, masked, axis, reach_voxels, options, kept_steps }
+        Self::new(sizes, axis, similarity.reach_voxels(), &options)
+    }
+
+    /// The same, compared by a similarity that looks so many voxels far along each axis.
+    pub fn new(
+        [fixed, moving]: [[usize; 3]; 2],
+        axis: Axis,
+        reach_voxels: usize,
+        options: &DeformOptions,
+    ) -> Self {
+        let roughness = if options.penalties == Penalties::default() { 0 } else { 2 };
+        let radius = |options: &GaussianOptions| {
+            (options.truncate * options.sigma_voxels[axis.component()]).ceil() as usize
+        };
+        Self {
+            fixed,
+            moving,
+            channels: 1,
+            masked: [false; 2],
+            axis,
+            measure_halo: (2 * reach_voxels).max(roughness),
+            smoothing_halo: radius(&options.smooth_gradient).max(radius(&options.smooth_field)),
+            buffers: FieldBuffers::of_iterations(options.method, options.optimizer),
+        }
     }
 
     /// Bytes of the moving image with its mask.
     pub fn moving_bytes(&self) -> u64 {
         let values = self.channels as u64 + u64::from(self.masked[1]);
         VALUE * values * self.moving.iter().map(|n| *n as u64).product::<u64>()
-    }
-
-    /// Displacements or velocities that are improved.
-    fn fields(&self) -> u64 {
-        self.options.method.fields() as u64
-    }
-
-    /// Fields that are kept during an iteration besides those: what was squared, and the gradient on its way back.
-    fn squared(&self) -> u64 {
-        match self.options.method {
-            DeformMethod::Svf { squarings, .. } => squarings as u64 + 2,
-            DeformMethod::Greedy | DeformMethod::Syn => 0,
-        }
     }
 
     /// The problem in `shards` shards, whether or not it fits.
@@ -250,21 +292,6 @@ impl DeformProblem {
         let bytes = Bytes::new(self, &layout, devices);
         let (device_bytes, largest_buffer) = (bytes.device(), bytes.field_block());
         Ok(Plan { layout, device_bytes, largest_buffer })
-    }
-
-    /// Planes on either side that the gradient of the loss looks at.
-    fn measure_halo(&self) -> usize {
-        let roughness = if self.options.penalties == Penalties::default() { 0 } else { 2 };
-        (2 * self.reach_voxels).max(roughness)
-    }
-
-    /// Planes on either side that the wider of the two smoothings looks at.
-    fn smoothing_halo(&self) -> usize {
-        let radius = |options: &GaussianOptions| {
-            let sigma = options.sigma_voxels[self.axis.component()];
-            (options.truncate * sigma).ceil() as usize
-        };
-        radius(&self.options.smooth_gradient).max(radius(&self.options.smooth_field))
     }
 }
 
@@ -347,28 +374,16 @@ impl<'a> Bytes<'a> {
         let apart =
             if self.problem.masked.contains(&true) { 3 * moving.min(fixed) + VALUE } else { 0 };
         // SyN shows the fixed image as well, and sends a gradient back to it.
-        let shown = if self.problem.fields() > 1 { 3 * fixed } else { 0 };
+        let shown = if self.problem.buffers.fields > 1 { 3 * fixed } else { 0 };
         3 * moving + fixed + apart + shown
-    }
-
-    /// Of the optimiser's state of one field, a voxel: both moments, or a direction.
-    fn moments(&self) -> u64 {
-        if let Some(steps) = self.problem.kept_steps {
-            // Steps with what they changed; where the search is and a trial, their gradients, the direction.
-            return (2 * steps as u64 + 5) * VECTOR;
-        }
-        match self.problem.options.optimizer.adam().map(|adam| adam.storage) {
-            Some(MomentStorage::Full) => 2 * VECTOR,
-            Some(MomentStorage::Bf16) | None => VECTOR,
-        }
     }
 
     /// Of all fields with their state, a voxel.
     fn state_of_fields(&self) -> u64 {
         // What is squared has planes around it.
         let [part, of] = if self.cut { WINDOWS } else { [1, 1] };
-        let squared = (self.problem.squared() * VECTOR * part).div_ceil(of);
-        self.problem.fields() * (VECTOR + self.moments()) + squared
+        let FieldBuffers { fields, state_bytes, squared } = self.problem.buffers;
+        fields * (VECTOR + state_bytes) + (squared * VECTOR * part).div_ceil(of)
     }
 
     /// The state of the thickest shard.
@@ -382,8 +397,8 @@ impl<'a> Bytes<'a> {
     fn visit(&self) -> u64 {
         let (seen, own) = (self.seen(), self.block(0));
         let [fixed, moving] = self.values();
-        let fields = self.problem.fields();
-        let (parcel, moments) = (self.parcel() * moving, own * fields * self.moments());
+        let FieldBuffers { fields, state_bytes, .. } = self.problem.buffers;
+        let (parcel, moments) = (self.parcel() * moving, own * fields * state_bytes);
         let compared = own * fields * VECTOR + seen * self.compared();
         let pulled_back = own * 2 * fields * VECTOR + seen * 2 * moving;
         let next = parcel + moments + seen * (fixed + fields * VECTOR);
@@ -403,7 +418,7 @@ impl<'a> Bytes<'a> {
 
     /// Voxels of the thickest shard with all that its gradient looks at.
     fn seen(&self) -> u64 {
-        self.block(self.problem.measure_halo() + self.problem.smoothing_halo())
+        self.block(self.problem.measure_halo + self.problem.smoothing_halo)
     }
 
     fn kept(&self) -> u64 {
@@ -421,12 +436,12 @@ impl<'a> Bytes<'a> {
     fn work(&self) -> u64 {
         if !self.cut {
             // The field before and after a step, and smoothed.
-            return self.own() * 3 * self.problem.fields() * VECTOR;
+            return self.own() * 3 * self.problem.buffers.fields * VECTOR;
         }
         let (seen, own) = (self.seen(), self.block(0));
         let [_, moving] = self.values();
         let compared = seen * self.compared();
-        let pulled_back = seen * moving + own * 2 * self.problem.fields() * VECTOR;
+        let pulled_back = seen * moving + own * 2 * self.problem.buffers.fields * VECTOR;
         let stepped = own * 2 * VECTOR;
         let parcel = if self.several { 0 } else { self.parcel() * moving };
         parcel + compared.max(pulled_back).max(stepped)
@@ -437,6 +452,6 @@ impl<'a> Bytes<'a> {
     }
 
     fn field_block(&self) -> u64 {
-        self.block(self.problem.smoothing_halo()) * VECTOR
+        self.block(self.problem.smoothing_halo) * VECTOR
     }
 }

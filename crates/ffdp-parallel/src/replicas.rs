@@ -14,7 +14,8 @@ use burn::tensor::{Device, Gradients};
 use super::collective::all_reduce;
 use super::device_mesh::DeviceMesh;
 use super::exchange::Reduction;
-use super::lines::{gradients_of_line, line_of_gradients, line_of_weights, with_weights};
+pub use super::lines::{gradients_of_line, line_of_gradients};
+use super::lines::{line_of_weights, with_weights};
 use super::travel::wait_for_all;
 
 /// One copy of a module for each device of a mesh; the first is the one that is trained.

@@ -47,7 +47,7 @@ pub fn park(tensor: Tensor<5>, device: &Device) -> Tensor<5> {
 /// While it lives, buffers of a device that the thread asks for are allocated one by one, to the byte, and the
 /// driver has them back when they are free.
 ///
-/// Asking it takes a part of a millisecond, less after [`order_allocations`](super::order_allocations): this is for
+/// Asking it takes a part of a millisecond, less after [`order_allocations`](crate::memory::order_allocations): this is for
 /// shards that come and go, whose transfers take longer. (CubeCL's keeping of free buffers for the next of the same
 /// size took more memory than pages do: 40 GB for 32 with 700^3 voxels on a GPU, because the sizes of an iteration
 /// differ by a few planes. The driver makes other sizes of what is free.)

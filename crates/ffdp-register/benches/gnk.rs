@@ -22,8 +22,8 @@ use ffdp_burn::ops::{
 };
 use ffdp_image::Result;
 use ffdp_optim::{GaussNewtonOptions, Objective};
-use ffdp_parallel::{DeviceMesh, PeriodicGrid, Sharded};
-use ffdp_register::gnk::{
+use ffdp_parallel::{DeviceMesh, Sharded, periodic::PeriodicGrid};
+use ffdp_register::methods::gnk::{
     Flow, Preconditioner, Regularizing, VelocityImages, VelocityOptions, VelocityProblem, minimize,
 };
 

@@ -7,6 +7,7 @@ use burn::tensor::Tensor;
 use super::checkpoint::{Checkpoint, SavedField};
 use super::fields::Fields;
 use super::landmarks::Pairs;
+use super::level_memory::LevelProblem;
 use super::models::Deformed;
 use super::observer::Observer;
 use super::pair::LevelPair;
@@ -21,7 +22,7 @@ use super::side::{Side, content_of};
 use super::start::Start;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical};
-use ffdp_parallel::{ExactMemory, Sharded};
+use ffdp_parallel::{Sharded, memory::ExactMemory};
 
 /// What the stages have found so far.
 #[derive(Clone)]
@@ -112,7 +113,7 @@ impl Run<'_> {
 
     /// Where a linear stage has a level.
     pub fn linear_places(&self, grids: &[Geometry; 2]) -> Result<Places> {
-        self.placement.linear_places(grids.each_ref(), self.content().with_masks())
+        self.placement.places(&LevelProblem::linear(grids.each_ref(), self.content()))
     }
 
     /// The images of a linear stage's level in one piece; of a coarser level where that has no room.

@@ -13,8 +13,10 @@ use ffdp_burn::transform::{Displacement, affine_tensor, map_vectors};
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Geometry, index_affine, index_linear};
 use ffdp_parallel::{
-    Axis, DeviceMesh, DisplacementBounds, Holders, IndexMap, Layout, RingInputs, RingSampler,
-    Sharded, put_away, reachable,
+    Axis, DeviceMesh, DisplacementBounds, Layout, Sharded,
+    hosts::Holders,
+    memory::put_away,
+    ring::{IndexMap, RingInputs, RingSampler, reachable},
 };
 
 /// Vectors in voxels of a grid: a displacement, two halves of one, or a velocity.

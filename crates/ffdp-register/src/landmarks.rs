@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use ffdp_image::image::{Affine, Geometry, Matrix3, Physical};
-use ffdp_parallel::Landmarks;
+use ffdp_parallel::deform::Landmarks;
 
 /// What a point weighs, as a part of what the similarity of the whole images gains: as if their likeness had a thousand
 /// parts of its own. With the weight of one voxel three points at 1 mm, 6 mm off and against the images, came 1 mm closer.

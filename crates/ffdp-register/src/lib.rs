@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use ffdp_image::synth::{PhantomSettings, pair};
-//! use ffdp_register::{GreedySettings, LevelSettings, Register, Settings, Stage};
+//! use ffdp_register::{LevelSettings, Register, Settings, Stage, methods::GreedySettings};
 //!
 //! let pair = pair(&PhantomSettings::with_size([24, 24, 24]), 7)?;
 //! let greedy = GreedySettings {
@@ -21,18 +21,19 @@
 //! # Ok::<(), ffdp_image::Error>(())
 //! ```
 
-mod checkpoint;
+pub mod checkpoint;
 mod checks;
 mod context;
 mod convergence;
-mod coverage;
+pub mod coverage;
 mod fields;
-mod file_warp;
+pub mod file_warp;
 mod histogram;
 mod intensities;
 mod landmarks;
 mod level;
-mod methods;
+mod level_memory;
+pub mod methods;
 mod models;
 mod observer;
 mod pair;
@@ -40,42 +41,34 @@ mod parametric;
 mod places;
 mod problem;
 mod processes;
-mod pyramid;
+pub mod pyramid;
 mod register;
-mod report;
+pub mod report;
 mod requirements;
-mod result;
+pub mod result;
 mod schedule;
-mod settings;
+pub mod settings;
 mod shards;
 mod side;
 mod stages;
 mod start;
-mod verdict;
+pub mod verdict;
 
 #[cfg(test)]
 mod tests;
 
-pub use checkpoint::{Checkpoint, SavedField};
-pub use checks::MINIMUM_OVERLAP_PERCENT;
-pub use coverage::{background, ends_inside};
-pub use file_warp::{FILE_WARP_VOXELS, FileInterpolation, FileWarp, LastPiece, NonFiniteVoxels};
-pub use level::Solver;
-pub use methods::*;
+pub use methods::Stage;
 pub use observer::{Observer, Silent};
-pub use parametric::Parametric;
-pub use places::{LevelMemory, Placement};
+pub use places::Placement;
 pub use problem::{Content, Problem, Source};
-pub use pyramid::{
-    LevelImage, MINIMUM_AXIS_VOXELS, finest_spacing_mm, level_geometry, level_image,
-    level_smoothing,
-};
 pub use register::Register;
-pub use report::{
-    LevelReport, LevelStart, NewtonStep, Outcome, Progress, StageReport, Stop, Undone,
-};
-pub use result::{Folding, Registration, Shown, Warp};
+pub use report::Outcome;
+pub use result::Registration;
 pub use schedule::{Preset, Settings, matrix};
-pub use settings::*;
-pub use shards::shards_needed;
-pub use verdict::{Assessment, Evidence, MOST_INVERSE_ERROR_VOXELS, Verdict};
+pub use settings::{LevelSettings, Similarity};
+
+/// Memory of the levels of a registration.
+pub mod memory {
+    pub use super::level_memory::LevelMemory;
+    pub use super::shards::shards_needed;
+}

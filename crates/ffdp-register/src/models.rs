@@ -5,7 +5,7 @@
 //! Halves          w = u_2 o u_1^-1                       SyN
 //! Velocity        w = exp(v) - id, inverse exp(-v) - id  stationary velocities, Gauss-Newton-Krylov
 //! ```
-//! A model of one's own is parameters that stand for a displacement ([`TransformModel`](super::TransformModel)); what it
+//! A model of one's own is parameters that stand for a displacement ([`TransformModel`](super::methods::TransformModel)); what it
 //! has found is a displacement that is known exactly (`parametric.rs`).
 
 use std::fmt::Debug;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::fields::Fields;
 use ffdp_burn::ops::{Accumulation, DeformMethod};
 use ffdp_image::error::Result;
-use ffdp_parallel::{flow_of_velocity, map_of_halves, velocity};
+use ffdp_parallel::deform::{flow_of_velocity, map_of_halves, velocity};
 
 /// What fields stand for.
 pub(crate) trait Model: Debug + Send + Sync {

@@ -19,9 +19,14 @@ use ffdp_image::image::{Affine, Geometry, Physical, Volume, Voxel, download, ind
 use ffdp_image::metrics::ncc;
 use ffdp_kit::dense_zeros;
 use ffdp_parallel::{
-    Aligned, DisplacementBounds, ExactMemory, FieldModel, Holders, IndexMap, Outside, RingInputs,
-    RingSampler, Sharded, ShardedAlignment, ShardedDeform, ShardedImages, ShardedObjective,
-    ShardedState, reachable, without_mask,
+    DisplacementBounds, Sharded,
+    alignment::{Aligned, Outside, ShardedAlignment},
+    deform::{
+        FieldModel, ShardedDeform, ShardedImages, ShardedObjective, ShardedState, without_mask,
+    },
+    hosts::Holders,
+    memory::ExactMemory,
+    ring::{IndexMap, RingInputs, RingSampler, reachable},
 };
 
 /// They are released once a greedy stage is on its last level.
@@ -162,7 +167,7 @@ impl LevelPair {
             let held = own.start.saturating_sub(radius)..(own.end + radius).min(layout.extent());
             let smooth = gaussian(around.window(held.clone(), work.device(k)), kernel);
             let first = own.start - held.start;
-            ffdp_parallel::narrow(smooth, layout.axis().dim(), first..first + own.len())
+            ffdp_parallel::parts::narrow(smooth, layout.axis().dim(), first..first + own.len())
         };
         Ok(Sharded::new((0..layout.count()).map(shard).collect(), layout.clone()))
     }

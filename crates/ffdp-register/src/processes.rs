@@ -17,7 +17,11 @@ use super::places::{Placement, Places, SHARED_VOXELS};
 use super::report::{LevelReport, LevelStart, NewtonStep, Progress, Undone};
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::Geometry;
-use ffdp_parallel::{Axis, Cuts, DeviceMesh, Holders, Layout, Ranks, Sharded, Team, agree};
+use ffdp_parallel::{
+    Axis, Cuts, DeviceMesh, Layout, Sharded,
+    deform::Team,
+    hosts::{Holders, Ranks, agree},
+};
 
 /// Planes of each shard, on the average, from which a level is shared. Comparing a shard by LNCC computes some 18
 /// planes of its neighbours as well.

@@ -139,7 +139,7 @@ impl<'a> Register<'a> {
     ///
     /// # Errors
     /// [`Error::Invalid`](ffdp_image::Error::Invalid) for a setting without meaning or that a device lacks, a constant
-    /// image, fewer than [`MINIMUM_AXIS_VOXELS`](super::MINIMUM_AXIS_VOXELS) along an axis, several shards of images of
+    /// image, fewer than [`MINIMUM_AXIS_VOXELS`](super::pyramid::MINIMUM_AXIS_VOXELS) along an axis, several shards of images of
     /// one plane, or a checkpoint with more stages than the settings; [`Error::NonFinite`](ffdp_image::Error::NonFinite)
     /// for NaN or infinite voxels; [`Error::NoOverlap`](ffdp_image::Error::NoOverlap) when the grids hardly overlap;
     /// [`Error::TooLarge`](ffdp_image::Error::TooLarge) when a device cannot hold one shard at work, when host memory

@@ -1,17 +1,12 @@
 //! How many shards a registration needs.
 
-use super::places::LARGEST_PART;
+use super::level_memory::LARGEST_PART;
 use super::problem::Content;
 use super::pyramid::{finest_spacing_mm, level_geometry};
 use super::schedule::Settings;
 use ffdp_image::error::Result;
 use ffdp_image::image::Geometry;
-use ffdp_parallel::{DeviceMemory, plan};
-
-/// Bytes a voxel of both images, and of their masks, that the first device holds whole, and of the field that a level
-/// begins with.
-const IMAGE_BYTES: u64 = 4;
-const FIELD_BYTES: u64 = 12;
+use ffdp_parallel::planner::{DeviceMemory, VALUE, VECTOR, plan};
 
 /// How many shards the deformable stages need on `devices` devices with `bytes` of memory each; at least
 /// one for each device. `grids` are those of the fixed and the moving image, and `masked` says which of them
@@ -27,7 +22,8 @@ pub fn shards_needed(
 ) -> Result<usize> {
     let voxels = |grid: &Geometry| grid.len() as u64;
     let values = |i: usize| voxels(grids[i]) * (1 + u64::from(masked[i]));
-    let images = IMAGE_BYTES * (values(0) + values(1));
+    // The first device holds both images and masks whole, and the field that a level begins with.
+    let images = VALUE * (values(0) + values(1));
     let mut most = devices;
     for stage in &settings.stages {
         let Some(kind) = stage.fields() else { continue };
@@ -37,7 +33,7 @@ pub fn shards_needed(
                 |i: usize| level_geometry(grids[i], spacing_mm, settings.minimum_axis_voxels);
             let [fixed, moving] = [on_level(0)?, on_level(1)?];
             let problem = kind.problem([&fixed, &moving], Content { channels: 1, masked });
-            let free = bytes.saturating_sub(images + FIELD_BYTES * voxels(&fixed));
+            let free = bytes.saturating_sub(images + VECTOR * voxels(&fixed));
             let memory = DeviceMemory { bytes: free, largest_buffer: bytes / LARGEST_PART };
             most = most.max(plan(&problem, devices, memory)?.layout.count());
         }

@@ -17,7 +17,12 @@ use ffdp_image::error::Result;
 use ffdp_image::image::{
     Affine, Counted, Geometry, Planes, Voxel, check_finite, index_affine, upload_each,
 };
-use ffdp_parallel::{Axis, DeviceMesh, HeldPlanes, Layout, Sharded, join, narrow, park, put_away};
+use ffdp_parallel::{
+    Axis, DeviceMesh, Layout, Sharded,
+    memory::{park, put_away},
+    parts::{join, narrow},
+    ring::HeldPlanes,
+};
 
 /// Voxels of the image at full size that are brought to a device at a time, where smoothing asks for no
 /// more: 16 MB.

@@ -32,8 +32,11 @@ use ffdp_image::synth::{Pair, PhantomSettings, pair};
 use ffdp_kit::testing::skipped;
 
 use super::{
-    Checkpoint, GreedySettings, LevelSettings, Observer, Placement, Problem, Register,
-    Registration, Regularization, Settings, Silent, Source, Stage, SvfSettings, SynSettings,
+    LevelSettings, Observer, Placement, Problem, Register, Registration, Settings, Silent, Source,
+    Stage,
+    checkpoint::Checkpoint,
+    methods::{GreedySettings, SvfSettings, SynSettings},
+    settings::Regularization,
 };
 
 /// A pair of `size`^3 voxels around a head of 200 mm, which lie up to a dozen mm apart. Below 48^3

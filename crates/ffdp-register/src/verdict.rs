@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use super::checks::MINIMUM_OVERLAP_PERCENT;
+pub use super::checks::MINIMUM_OVERLAP_PERCENT;
 use super::report::{StageReport, Stop};
 use ffdp_image::image::{Affine, Physical};
 

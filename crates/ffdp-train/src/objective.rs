@@ -235,20 +235,20 @@ impl Objective {
     pub fn terms_of_parts(&self, item: &Item, parts: &Parts) -> Result<(Terms, Sharded)> {
         let Parts { images: [moving, fixed], displacement, deformation } = parts;
         let bounds = DisplacementBounds::read(displacement)?;
-        let moved = ffdp_parallel::warp(moving, displacement, &bounds);
+        let moved = ffdp_parallel::ops::warp(moving, displacement, &bounds);
         let Operations::Fused(similarity) = &self.operations else {
             panic!("composed operations know no parts")
         };
-        let similarity = ffdp_parallel::loss(similarity.as_ref(), &moved, fixed);
+        let similarity = ffdp_parallel::ops::loss(similarity.as_ref(), &moved, fixed);
         let smoothness = match self.regularizer {
-            Regularizer::Diffusion => ffdp_parallel::diffusion(deformation),
-            Regularizer::Bending => ffdp_parallel::bending_energy(deformation),
+            Regularizer::Diffusion => ffdp_parallel::ops::diffusion(deformation),
+            Regularizer::Bending => ffdp_parallel::ops::bending_energy(deformation),
         };
         let mut total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
         let mut overlap = Tensor::zeros([1], &total.device());
         if let Some((maps, ids)) = self.labels(item) {
             let labels = labels_on_device(item, maps);
-            overlap = ffdp_parallel::label_dice_loss(labels, displacement, &bounds, &ids);
+            overlap = ffdp_parallel::ops::label_dice_loss(labels, displacement, &bounds, &ids);
             total = total + overlap.clone().mul_scalar(self.dice_weight);
         }
         Ok((Terms { total, similarity, smoothness, overlap }, moved))

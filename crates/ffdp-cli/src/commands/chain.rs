@@ -10,7 +10,7 @@ use ffdp_burn::transform::{Composite, Step, read_transform};
 use ffdp_image::image::Geometry;
 use ffdp_image::io::images::header;
 use ffdp_image::io::read_flirt;
-use ffdp_parallel::PlaneChain;
+use ffdp_parallel::chain::PlaneChain;
 use ffdp_shapes::lddmm::{Direction, Flow};
 
 use crate::failure::{Failure, Result};

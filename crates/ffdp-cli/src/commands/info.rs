@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use ffdp_image::image::{Counted, Planes, finite_statistics};
 use ffdp_image::io::images::{
-    DataType, GeometrySource, Header, PlaneReader, read_formats, read_labels_at,
+    DataType, GeometrySource, Header, INTENT_LABEL, PlaneReader, read_formats, read_labels_at,
 };
 use rayon::prelude::*;
 use serde::Serialize;
@@ -17,7 +17,6 @@ use crate::printer::{self, print_to_stdout};
 
 /// A file with at most this many different integers is described as labels.
 const MOST_LABELS: usize = 128;
-const INTENT_LABELS: i32 = 1002;
 /// Integers up to this magnitude are exact in f32.
 const EXACT_IN_F32: f32 = 16_777_216.0;
 const PERCENTS: [f64; 5] = [1.0, 25.0, 50.0, 75.0, 99.0];
@@ -149,7 +148,7 @@ struct Labels {
 impl Labels {
     fn of(header: &Header) -> Self {
         let float = matches!(header.data_type, DataType::F32 | DataType::F64);
-        let declared = header.intent_code == INTENT_LABELS;
+        let declared = header.intent_code == INTENT_LABEL;
         Self { declared, counts: (!float || declared).then(BTreeMap::new) }
     }
 
@@ -224,7 +223,7 @@ impl Info {
         self.describe_placement(&mut line);
         if header.intent_code != 0 {
             let meaning = match header.intent_code {
-                INTENT_LABELS => " (labels)",
+                INTENT_LABEL => " (labels)",
                 1007 => " (vectors)",
                 _ => "",
             };

@@ -8,7 +8,7 @@ use ffdp_image::io::{check_not_an_input, check_writable};
 
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
 use super::compose::is_image;
-use ffdp_register::MOST_INVERSE_ERROR_VOXELS;
+use ffdp_register::verdict::MOST_INVERSE_ERROR_VOXELS;
 
 use crate::device::DeviceChoice;
 use crate::disk::Forecast;

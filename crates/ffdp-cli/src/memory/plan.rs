@@ -7,8 +7,11 @@ use ffdp_image::Error;
 use ffdp_image::image::Geometry;
 use ffdp_image::io::available_memory_bytes;
 use ffdp_image::io::images::header;
-use ffdp_parallel::{DeviceMesh, page_bytes};
-use ffdp_register::{Content, Placement, Settings, Stage, finest_spacing_mm, level_geometry};
+use ffdp_parallel::{DeviceMesh, planner::page_bytes};
+use ffdp_register::{
+    Content, Placement, Settings, Stage,
+    pyramid::{finest_spacing_mm, level_geometry},
+};
 use serde::Serialize;
 
 use super::model::{

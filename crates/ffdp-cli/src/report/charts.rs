@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use ffdp_register::StageReport;
+use ffdp_register::report::StageReport;
 use ffdp_train::pictures::Scale;
 
 const WIDTH: f64 = 560.0;
@@ -156,7 +156,7 @@ pub(super) fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ffdp_register::{LevelReport, Stop};
+    use ffdp_register::report::{LevelReport, Stop};
 
     fn stage(losses: &[&[f64]]) -> StageReport {
         let level = |losses: &&[f64]| LevelReport {

@@ -8,7 +8,7 @@ use super::pictures;
 use super::sections;
 use super::slices::Pictures;
 use crate::failure::Result;
-use ffdp_register::Verdict;
+use ffdp_register::verdict::Verdict;
 
 /// How all pages look.
 pub const STYLE: &str = include_str!("style.css");

@@ -8,7 +8,7 @@ use ffdp_image::metrics::{
     BeforeAfter, JacobianDistribution, JacobianReport, Lengths, Overlap, SimilarityMeasures,
     TargetRegistrationError,
 };
-use ffdp_register::{Assessment, Settings, StageReport};
+use ffdp_register::{Settings, report::StageReport, verdict::Assessment};
 use rayon::prelude::*;
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use super::measures::{Input, Measures};
 use crate::failure::Result;
 use crate::settings::{similarity_of, to_toml};
 use ffdp_image::metrics::{BeforeAfter, ErrorStatistics, LabelOverlap};
-use ffdp_register::{NewtonStep, StageReport, Stop};
+use ffdp_register::report::{NewtonStep, StageReport, Stop};
 use ffdp_train::report::tile;
 
 /// The few numbers one looks at first.
@@ -293,7 +293,7 @@ fn newton(stage: &StageReport) -> Markup {
     }
 }
 
-fn level_row(level: &ffdp_register::LevelReport) -> Markup {
+fn level_row(level: &ffdp_register::report::LevelReport) -> Markup {
     let [x, y, z] = level.size;
     let losses = match (level.losses.first(), level.losses.last()) {
         (Some(first), Some(last)) => format!("{first:.5} → {last:.5}"),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use ffdp_image::metrics::Surfaces;
-use ffdp_register::{Assessment, Verdict};
+use ffdp_register::verdict::{Assessment, Verdict};
 
 use super::measures::{Measures, Seconds};
 

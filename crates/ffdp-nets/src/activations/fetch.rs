@@ -8,7 +8,10 @@ use std::ops::Range;
 
 use burn::Tensor;
 
-use ffdp_parallel::{Cuts, JOIN_STEPS, Loan, deepened, join, lent, narrow};
+use ffdp_parallel::{
+    Cuts,
+    parts::{JOIN_STEPS, Loan, deepened, join, lent, narrow},
+};
 
 use super::Slabs;
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use burn::Tensor;
 
-use ffdp_parallel::{Cuts, DeviceMesh, narrow};
+use ffdp_parallel::{Cuts, DeviceMesh, parts::narrow};
 
 use super::{PlaneRun, Slabs};
 use crate::ops::{

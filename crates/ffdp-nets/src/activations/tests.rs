@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Device};
 use ffdp_kit::testing::{assert_close, tensor, to_f64, uniform};
-use ffdp_parallel::{Axis, narrow};
+use ffdp_parallel::{Axis, parts::narrow};
 
 use super::*;
 use crate::layers::MaxPool3d;

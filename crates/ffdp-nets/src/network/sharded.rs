@@ -1,7 +1,10 @@
 //! The networks on a mesh; read `sharded.rs` of the crate first.
 
 use ffdp_image::Result;
-use ffdp_parallel::{DisplacementBounds, Sharded, compose, warp};
+use ffdp_parallel::{
+    DisplacementBounds, Sharded,
+    ops::{compose, warp},
+};
 
 use super::{Deformation, Network};
 use crate::sharded::each;
@@ -11,7 +14,7 @@ use crate::voxelmorph::VoxelMorph;
 impl Network {
     /// [`Network::forward`] of images in parts: the displacement, cut like them, and of it the deformation, which
     /// is all of it where nothing aligns first. `networks` are the copies of every shard, on its device
-    /// ([`Replicas`](ffdp_parallel::Replicas)). Differentiable.
+    /// ([`Replicas`](ffdp_parallel::replicas::Replicas)). Differentiable.
     ///
     /// # Errors
     /// [`Error::Device`](ffdp_image::Error::Device) when bounds of a displacement or of a velocity cannot be read.

@@ -13,7 +13,7 @@ use crate::ops::Precision;
 use ffdp_burn::losses::{Lncc, SimilarityLoss, diffusion};
 use ffdp_burn::ops::{LnccOptions, compose, warp};
 use ffdp_kit::testing::{gpu_devices, max_relative_error, several_gpus, tensor, to_f64, uniform};
-use ffdp_parallel::{Axis, DeviceMesh, DisplacementBounds, Layout, Replicas, Sharded};
+use ffdp_parallel::{Axis, DeviceMesh, DisplacementBounds, Layout, Sharded, replicas::Replicas};
 
 /// In f32: sums in another order, through some 40 layers, of which the normalisations divide
 /// by deviations; and positions that are rounded relative to another origin. Relative to the largest entry of
@@ -177,9 +177,9 @@ fn in_parts(network: &Network, layout: &Layout, mesh: &DeviceMesh) -> Step {
     let [u, deformation] =
         Network::forward_sharded(&copies, &moving, &fixed).expect("the device hands back bounds");
     let bounds = DisplacementBounds::read(&u).expect("the device hands back bounds");
-    let moved = ffdp_parallel::warp(&moving, &u, &bounds);
-    let loss = ffdp_parallel::loss(&similarity(), &moved, &fixed)
-        + ffdp_parallel::diffusion(&deformation).mul_scalar(SMOOTHNESS);
+    let moved = ffdp_parallel::ops::warp(&moving, &u, &bounds);
+    let loss = ffdp_parallel::ops::loss(&similarity(), &moved, &fixed)
+        + ffdp_parallel::ops::diffusion(&deformation).mul_scalar(SMOOTHNESS);
     let mut gradients = loss.backward();
     let of_images = leaves.map(|image| to_f64(image.grad_remove(&mut gradients).expect("tracked")));
     let of_weights = networks.gradients(gradients);

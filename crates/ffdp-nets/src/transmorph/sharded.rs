@@ -13,7 +13,7 @@ use crate::layers::fused::normalise;
 use crate::ops::{upsample_conv3d, upsample_x2};
 use crate::sharded::{conv3d, cropped, each, integrated, padded_pair};
 use ffdp_image::Result;
-use ffdp_parallel::{Cuts, DeviceMesh, Sharded, broadcast};
+use ffdp_parallel::{Cuts, DeviceMesh, Sharded, collective::broadcast};
 
 impl TransMorph {
     /// [`TransMorph::forward`] of images in several parts, with the network of every place.

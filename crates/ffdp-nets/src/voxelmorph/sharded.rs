@@ -10,7 +10,7 @@ use crate::activations::{PlaneRun, Slabs};
 use crate::layers::MaxPool3d;
 use crate::sharded::{conv3d, cropped, each, integrated, padded_pair};
 use ffdp_image::Result;
-use ffdp_parallel::{Sharded, narrow};
+use ffdp_parallel::{Sharded, parts::narrow};
 
 impl VoxelMorph {
     /// [`VoxelMorph::forward`] of images in several parts, with the network of every place.

@@ -6,6 +6,7 @@ use burn::Tensor;
 use burn::tensor::{DType, Device};
 
 use super::block::Block;
+use crate::device_mesh::DeviceMesh;
 use ffdp_burn::losses::{Pair, PairGradients, SimilarityLoss};
 use ffdp_burn::ops::sum_of_all;
 use ffdp_burn::ops::weights::joint_weights;
@@ -28,15 +29,20 @@ impl Comparison {
         2 * self.similarity.reach_voxels()
     }
 
-    /// `count d loss / d sums` of a mean, which is the same whatever the sums; none of other losses.
-    pub fn mean_slope(&self, like: (&Device, DType)) -> Option<Tensor<1>> {
-        self.similarity.is_mean().then(|| {
-            // As large as a term looks.
-            let n = 2 * self.similarity.reach_voxels() + 2;
-            let none = Tensor::<5>::zeros([1, 1, n, n, n], like);
+    /// `count d loss / d sums` of a mean, which is the same whatever the sums, on the device of every place of a mesh;
+    /// none of other losses.
+    pub fn mean_slopes(&self, mesh: &DeviceMesh, dtype: DType) -> Vec<Tensor<1>> {
+        if !self.similarity.is_mean() {
+            return Vec::new();
+        }
+        // As large as a term looks.
+        let n = 2 * self.similarity.reach_voxels() + 2;
+        let slope = |device: &Device| {
+            let none = Tensor::<5>::zeros([1, 1, n, n, n], (device, dtype));
             let sums = self.similarity.partial(&Pair::new(none.clone(), none));
-            self.similarity.slope(&sums.zeros_like(), &Tensor::ones([1], like))
-        })
+            self.similarity.slope(&sums.zeros_like(), &Tensor::ones([1], (device, dtype)))
+        };
+        mesh.devices().iter().map(slope).collect()
     }
 
     pub fn is_weighted(&self) -> bool {

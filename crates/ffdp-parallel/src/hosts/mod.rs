@@ -21,3 +21,5 @@ pub use holders::Holders;
 pub(crate) use holders::{from_bytes, to_bytes};
 pub use ranks::{Ranks, agree};
 pub use threads::Threads;
+
+pub use super::watch::Silence;

@@ -23,7 +23,7 @@ impl PeriodicGrid {
     /// [`cubic_coefficients`] of a volume `[N, C, D, H, W]`, for [`PeriodicGrid::sample`].
     ///
     /// # Errors
-    /// [`Invalid`](ffdp_image::Error::Invalid) for other cuts; those of [`Holders::fetch`](crate::Holders::fetch).
+    /// [`Invalid`](ffdp_image::Error::Invalid) for other cuts; those of [`Holders::fetch`](crate::hosts::Holders::fetch).
     pub fn coefficients(&self, volume: &Sharded) -> Result<Sharded> {
         self.check("coefficients", volume, None)?;
         if self.is_whole() {

@@ -16,7 +16,7 @@ impl PeriodicGrid {
     ///
     /// # Errors
     /// [`Invalid`](ffdp_image::Error::Invalid) for another shape or other cuts; those of
-    /// [`Holders::fetch`](crate::Holders::fetch).
+    /// [`Holders::fetch`](crate::hosts::Holders::fetch).
     pub fn gradient(&self, image: &Sharded) -> Result<Sharded> {
         self.check("gradient", image, Some(1))?;
         self.through(image, |block| periodic_gradient(block, self.voxel))

@@ -17,7 +17,7 @@ impl PeriodicGrid {
     /// [`Symbol::Smooth`]) to the same.
     ///
     /// # Errors
-    /// [`Invalid`](Error::Invalid) for another shape or other cuts; those of [`Holders::fetch`](crate::Holders::fetch).
+    /// [`Invalid`](Error::Invalid) for another shape or other cuts; those of [`Holders::fetch`](crate::hosts::Holders::fetch).
     ///
     /// # Panics
     /// As [`spectral`](spectral()).

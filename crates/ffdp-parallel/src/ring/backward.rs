@@ -40,8 +40,14 @@ pub struct RingGradients {
     pub displacement: Option<Sharded>,
 }
 
-/// What a parcel adds to the gradients: of itself, of the local map, of the displacement.
-type Parts = (Option<Tensor<5>>, Option<Tensor<3>>, Option<Tensor<5>>);
+/// What a parcel adds to the gradients.
+struct ParcelGradients {
+    /// Of the parcel itself.
+    image: Option<Tensor<5>>,
+    /// Of the map from the shard's own voxels to the parcel's.
+    map: Option<Tensor<3>>,
+    displacement: Option<Tensor<5>>,
+}
 
 impl RingSampler {
     /// The gradients of [`RingSampler::sample`] from `grad`, that of its result.
@@ -61,11 +67,10 @@ impl RingSampler {
         for k in 0..self.fixed.count() {
             let (mut map, mut field) = (None, None);
             for parcel in &self.route[k] {
-                let (to_image, to_map, to_field) =
-                    self.part_backward(k, parcel, inputs, &grad.shards()[k], wanted);
-                image = image.zip(to_image).map(|(all, part)| self.send_back(all, parcel, part));
-                map = sum(map, to_map);
-                field = sum(field, to_field);
+                let part = self.part_backward(k, parcel, inputs, &grad.shards()[k], wanted);
+                image = image.zip(part.image).map(|(all, part)| self.send_back(all, parcel, part));
+                map = sum(map, part.map);
+                field = sum(field, part.displacement);
             }
             maps.extend(map.map(|map| self.global_affine(k, map)));
             fields.extend(field);
@@ -89,7 +94,7 @@ impl RingSampler {
         grad: &Tensor<5>,
     ) -> Tensor<3> {
         let wanted = Wanted { affine: true, ..Wanted::default() };
-        let part = |parcel| self.part_backward(k, parcel, inputs, grad, wanted).1;
+        let part = |parcel| self.part_backward(k, parcel, inputs, grad, wanted).map;
         let map = self.route[k].iter().map(part).fold(None, sum);
         self.global_affine(k, map.expect("a route has at least one parcel"))
     }
@@ -101,7 +106,7 @@ impl RingSampler {
         inputs: &RingInputs,
         grad: &Tensor<5>,
         wanted: Wanted,
-    ) -> Parts {
+    ) -> ParcelGradients {
         let image = parcel.fetch(inputs.moving, self.mesh.device(k));
         let like = (&image.device(), image.dtype());
         let origins = [self.origin(k), parcel.origin(&self.moving)];
@@ -130,11 +135,11 @@ impl RingSampler {
             sampling,
             [wanted.image, wanted.affine, wanted.displacement],
         );
-        (
-            wanted.image.then(|| Tensor::from_dispatch(image)),
-            wanted.affine.then(|| Tensor::from_dispatch(map)),
-            wanted.displacement.then(|| Tensor::from_dispatch(field)),
-        )
+        ParcelGradients {
+            image: wanted.image.then(|| Tensor::from_dispatch(image)),
+            map: wanted.affine.then(|| Tensor::from_dispatch(map)),
+            displacement: wanted.displacement.then(|| Tensor::from_dispatch(field)),
+        }
     }
 
     /// The gradient of a parcel, added to the shards it came from.

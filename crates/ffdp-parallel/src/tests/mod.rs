@@ -23,6 +23,16 @@ mod smoothing;
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
+use crate::alignment::*;
+use crate::chain::*;
+use crate::collective::*;
+use crate::deform::*;
+use crate::halo::*;
+use crate::hosts::*;
+use crate::ops::*;
+use crate::periodic::*;
+use crate::planner::*;
+use crate::ring::*;
 use ffdp_kit::testing::{assert_close, tensor, to_f64, uniform};
 
 /// f64 sums in another order.

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::result::INTENT_LABELS;
 use ffdp_image::error::Result;
 use ffdp_image::image::Planes;
-use ffdp_image::io::images::{Header, PlaneReader};
+use ffdp_image::io::images::{Header, INTENT_LABEL, PlaneReader};
 
 /// The planes in the middle that are looked at, of an image of any size.
 const LOOKED_AT: usize = 16;
@@ -21,7 +20,7 @@ const LARGE_STEPS: f64 = 0.15;
 /// Whether an image seems to have labels: it says so, or has integers, few, in regions with borders that are no slopes.
 /// Two values or one, as of a mask, count where no intent contradicts.
 pub(super) fn looks_like_labels(path: &Path, header: &Header) -> Result<bool> {
-    if header.intent_code == INTENT_LABELS {
+    if header.intent_code == INTENT_LABEL {
         return Ok(true);
     }
     if header.slope != 1.0 || header.volumes() > 1 {

@@ -5,8 +5,8 @@
 //! use burn::tensor::Device;
 //! use ffdp_image::image::{Geometry, Volume};
 //! use ffdp_image::io::images::{read_volume, write_volume};
-//! use ffdp_parallel::PlaneChain;
-//! use ffdp_register::FileWarp;
+//! use ffdp_parallel::chain::PlaneChain;
+//! use ffdp_register::file_warp::FileWarp;
 //!
 //! let folder = tempfile::tempdir()?;
 //! let (from, to) = (folder.path().join("image.nii"), folder.path().join("finer.nii"));
@@ -36,7 +36,7 @@ use self::result::{FileResult, ResultWriter, Values};
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Geometry, OneOf, runs};
 use ffdp_image::io::images::{Header, header};
-use ffdp_parallel::PlaneChain;
+use ffdp_parallel::chain::PlaneChain;
 
 /// Voxels of the result that are computed and written at a time, unless that is fewer planes than the next number.
 pub const FILE_WARP_VOXELS: usize = 1 << 23;

@@ -11,11 +11,10 @@ use ffdp_burn::transform::GridMap;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Geometry, Planes, SmoothImage, SmoothKernel, Volume, download};
 use ffdp_image::io::images::{
-    DataType, Header, IntegerForm, IntegerWriter, LabelWriter, PlaneReader, VolumeWriter,
+    DataType, Header, INTENT_LABEL, IntegerForm, IntegerWriter, LabelWriter, PlaneReader,
+    VolumeWriter,
 };
-use ffdp_parallel::SeenImage;
-
-pub(super) const INTENT_LABELS: i32 = 1002;
+use ffdp_parallel::chain::SeenImage;
 
 /// How voxels of the result come to be.
 pub(super) struct FileResult {
@@ -56,7 +55,7 @@ impl FileResult {
                 IntegerForm::of(header).or_else(|| IntegerForm::of_stored(header))
             }
             Interpolation::Label => IntegerForm::of(header)
-                .map(|form| IntegerForm { intent_code: INTENT_LABELS, ..form }),
+                .map(|form| IntegerForm { intent_code: INTENT_LABEL, ..form }),
         };
         // Of a background that the type does not hold, floats.
         let form = form.filter(|form| form.integer(background.into()).is_some());
@@ -94,7 +93,7 @@ impl FileResult {
             volume => PlaneReader::open(path, volume),
         };
         // Labels are integers, or the file is refused; of 64 bits that is seen with their list.
-        let says_labels = header.intent_code == INTENT_LABELS && header.data_type == DataType::F32;
+        let says_labels = header.intent_code == INTENT_LABEL && header.data_type == DataType::F32;
         if says_labels && self.how == Interpolation::Nearest {
             open()?.with_labels()?;
         }
@@ -135,7 +134,7 @@ impl FileResult {
         };
         let Some((planes, mut list)) = planes.with_values()? else { return Ok(None) };
         let intent_code = match self.how {
-            Interpolation::Label => INTENT_LABELS,
+            Interpolation::Label => INTENT_LABEL,
             _ => form.intent_code,
         };
         self.form = Some(IntegerForm { intent_code, ..form });

@@ -14,7 +14,7 @@ use ffdp_image::io::images::{
     DataType, IntegerForm, header, read_volumes, write_displacement, write_integers, write_volumes,
 };
 use ffdp_image::io::open_displacement;
-use ffdp_parallel::PlaneChain;
+use ffdp_parallel::chain::PlaneChain;
 
 #[test]
 fn pieces_are_the_whole_with_every_interpolation_background_and_type() {

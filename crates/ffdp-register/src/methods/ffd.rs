@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::deformable::{ControlSettings, FieldMethod};
+use super::deformable::{Buffers, ControlSettings, FieldMethod};
 use crate::checkpoint::SavedField;
 use crate::models::{Displaced, Model};
 use crate::parametric::{Parametric, spline_of};
@@ -14,7 +14,7 @@ use crate::settings::{
 };
 use ffdp_burn::ops::Update;
 use ffdp_image::error::{Error, Result};
-use ffdp_parallel::SplinePenalties;
+use ffdp_parallel::deform::SplinePenalties;
 
 /// Hierarchical free-form deformation (Rueckert et al. 1999; Ikeda et al. 2014): a displacement of cubic B-splines.
 /// From each level to the next the control points come to lie half as far apart, and the field stays as it is. After
@@ -132,9 +132,10 @@ impl FieldMethod for FfdSettings {
         Some(&mut self.optimizer)
     }
 
-    fn host_bytes_per_voxel(&self) -> u64 {
-        // No more: the peak of 91x109x91 voxels is 150 to 160 MB, that of the results.
-        60
+    fn buffers(&self) -> Buffers {
+        // No more: the peak of 91x109x91 voxels is 150 to 160 MB, that of the results. Steps that a search keeps are
+        // those of control points, which are few: a field and its gradient are all that there is of voxels.
+        Buffers::of_iterations(self, 60)
     }
 
     fn model(&self) -> Arc<dyn Model> {
@@ -143,11 +144,6 @@ impl FieldMethod for FfdSettings {
 
     fn restore(&self, saved: &SavedField) -> Result<Arc<dyn Parametric>> {
         spline_of(saved)
-    }
-
-    fn kept_steps(&self) -> Option<usize> {
-        // Those of control points are few; a field and its gradient are all that there is of voxels.
-        None
     }
 
     fn control_points(&self) -> Option<ControlSettings> {

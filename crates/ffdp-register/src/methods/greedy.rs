@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::deformable::FieldMethod;
+use super::deformable::{Buffers, FieldMethod};
 use crate::models::{Displaced, Model};
 use crate::settings::{
     ConvergenceSettings, Descent, LevelSettings, LnccSettings, OptimizerSettings, Regularization,
@@ -88,8 +88,8 @@ impl FieldMethod for GreedySettings {
         Some(&mut self.optimizer)
     }
 
-    fn host_bytes_per_voxel(&self) -> u64 {
-        50
+    fn buffers(&self) -> Buffers {
+        Buffers::searching(self, 50)
     }
 
     fn model(&self) -> Arc<dyn Model> {

@@ -27,6 +27,9 @@ pub use own::{LevelImages, Method, MethodResult, OwnMethod, StageInputs, StageRu
 pub use svf::SvfSettings;
 pub use syn::SynSettings;
 
+pub use super::level::Solver;
+pub use super::parametric::Parametric;
+
 use serde::{Deserialize, Serialize};
 
 use deformable::FieldMethod;

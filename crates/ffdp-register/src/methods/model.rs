@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use super::deformable::{Deformation, FieldMethod, LONGEST, LevelTask, Reached, SHORTEST};
+use super::deformable::{Buffers, Deformation, FieldMethod, LONGEST, LevelTask, Reached, SHORTEST};
 use crate::checkpoint::SavedField;
 use crate::level::Solver;
 use crate::models::{Displaced, Model};
@@ -26,7 +26,9 @@ use ffdp_burn::ops::Update;
 use ffdp_image::error::Result;
 use ffdp_image::image::Geometry;
 use ffdp_optim::{Lbfgs, LineSearch, Minimizer, Steps};
-use ffdp_parallel::{Coefficients, DifferentiatedModel, FieldModel, FieldPlaces, ShardedObjective};
+use ffdp_parallel::deform::{
+    Coefficients, DifferentiatedModel, FieldModel, FieldPlaces, ShardedObjective,
+};
 
 /// A displacement of few parameters that a program brings along, as a stage of a registration:
 /// [`Stage::model`](crate::Stage::model). It works in whole images, in shards, slab by slab and by several processes.
@@ -131,14 +133,9 @@ impl FieldMethod for OwnModel {
         Ok(Arc::new(Found { model: self.model.clone(), parameters: saved.rows()? }))
     }
 
-    fn host_bytes_per_voxel(&self) -> u64 {
-        // What a tape of some operations on three coordinates holds.
-        300
-    }
-
-    fn kept_steps(&self) -> Option<usize> {
-        // Those of parameters are few.
-        None
+    fn buffers(&self) -> Buffers {
+        // What a tape of some operations on three coordinates holds. Steps of parameters that are kept are few.
+        Buffers::of_iterations(self, 300)
     }
 
     fn begin(&self, task: &LevelTask) -> Option<Result<Box<dyn Deformation>>> {

@@ -19,7 +19,7 @@ use crate::settings::{ConvergenceSettings, LevelSettings, Similarity};
 use ffdp_burn::transform::Displacement;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical, Voxel};
-use ffdp_parallel::Sharded;
+use ffdp_parallel::{Sharded, planner::VALUE};
 
 /// A way to find a transform that a program brings along, as a stage of a registration:
 /// [`Stage::own`](crate::Stage::own).
@@ -62,7 +62,6 @@ pub trait Method: Debug + Send + Sync {
     /// Bytes of a device that a level takes at its peak, the images on its grids included: what the host takes on the
     /// CPU, unless said otherwise.
     fn device_bytes(&self, grids: [&Geometry; 2], content: Content) -> u64 {
-        const VALUE: u64 = 4;
         let channels = content.with_masks();
         let values = |i: usize| channels[i] as u64 * grids[i].len() as u64;
         VALUE * (values(0) + values(1)) + self.host_bytes_per_voxel() * grids[0].len() as u64

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::deformable::FieldMethod;
+use super::deformable::{Buffers, FieldMethod};
 use crate::models::{Model, Velocity};
 use crate::settings::{
     ConvergenceSettings, Descent, LevelSettings, LnccSettings, OptimizerSettings, Regularization,
@@ -106,8 +106,8 @@ impl FieldMethod for SvfSettings {
         Some(&mut self.optimizer)
     }
 
-    fn host_bytes_per_voxel(&self) -> u64 {
-        130
+    fn buffers(&self) -> Buffers {
+        Buffers::searching(self, 130)
     }
 
     fn model(&self) -> Arc<dyn Model> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::deformable::FieldMethod;
+use super::deformable::{Buffers, FieldMethod};
 use crate::models::{Halves, Model};
 use crate::settings::{
     ConvergenceSettings, Descent, LevelSettings, LnccSettings, OptimizerSettings, Regularization,
@@ -82,8 +82,8 @@ impl FieldMethod for SynSettings {
         Some(&mut self.optimizer)
     }
 
-    fn host_bytes_per_voxel(&self) -> u64 {
-        97
+    fn buffers(&self) -> Buffers {
+        Buffers::searching(self, 97)
     }
 
     fn model(&self) -> Arc<dyn Model> {

@@ -20,7 +20,7 @@ use ffdp_image::image::{
     Affine, Geometry, Voxel, check_planes, download, index_affine, index_linear, runs, upload,
 };
 use ffdp_image::io::images::DisplacementWriter;
-use ffdp_parallel::{Axis, DeviceMesh, Holders, Sharded, narrow};
+use ffdp_parallel::{Axis, DeviceMesh, Sharded, hosts::Holders, parts::narrow};
 
 /// Voxels that are computed and written at a time, unless that is fewer planes than the next number.
 const PIECE: usize = 1 << 20;

@@ -12,7 +12,7 @@ use ffdp_image::error::Result;
 use ffdp_image::image::{Geometry, Planes, index_affine, upload_each};
 use ffdp_image::io::images::{LabelWriter, VolumeWriter};
 use ffdp_image::metrics::{Coverage, OverlapCounts, PairPlanes, SimilarityMeasures};
-use ffdp_parallel::{DisplacementBounds, ReadSampler, Sharded};
+use ffdp_parallel::{DisplacementBounds, Sharded, ring::ReadSampler};
 
 /// Voxels of the moving image that are held for them, about, unless that is less than this part of it.
 const READ: usize = 1 << 24;

@@ -35,55 +35,60 @@ pub enum Preset {
     Hard,
 }
 
-impl Settings {
-    /// The settings of a preset. All begin with moments, rigid, affine.
-    pub fn preset(preset: Preset) -> Self {
+impl Preset {
+    fn linear(self) -> LinearSettings {
+        let linear = LinearSettings::default();
+        match self {
+            Self::Fast => LinearSettings { fine_voxels: 80, ..linear },
+            Self::Quality => LinearSettings { fine_voxels: 320, ..linear },
+            Self::Default | Self::Multimodal | Self::Hard => linear,
+        }
+    }
+
+    /// The last stage.
+    fn deformation(self) -> Stage {
         let levels = |list: &[(f64, usize)]| -> Vec<LevelSettings> {
             list.iter().map(|&(shrink, iterations)| LevelSettings { shrink, iterations }).collect()
         };
-        let (linear, greedy) = (LinearSettings::default(), GreedySettings::default());
         // As measured, before there was another penalty.
         let alone =
             |bending| Regularization { diffusion: Some(0.0), bending, ..Regularization::default() };
-        let (linear, deformation) = match preset {
-            Preset::Default => (linear, Stage::Greedy(greedy)),
-            Preset::Fast => (
-                LinearSettings { fine_voxels: 80, ..linear },
-                Stage::Greedy(GreedySettings {
-                    levels: levels(&[(4.0, 100), (2.0, 50)]),
-                    ..greedy
-                }),
-            ),
-            Preset::Quality => (
-                LinearSettings { fine_voxels: 320, ..linear },
-                Stage::Svf(SvfSettings {
+        let greedy = GreedySettings::default();
+        Stage::Greedy(match self {
+            Self::Default => greedy,
+            Self::Fast => GreedySettings { levels: levels(&[(4.0, 100), (2.0, 50)]), ..greedy },
+            Self::Quality => {
+                return Stage::Svf(SvfSettings {
                     levels: levels(&[(8.0, 200), (4.0, 200), (2.0, 100), (1.0, 50)]),
                     ..SvfSettings::default()
+                });
+            }
+            Self::Multimodal => GreedySettings {
+                optimizer: OptimizerSettings::Adam(AdamSettings {
+                    gradient_floor: 3.0,
+                    ..AdamSettings::default()
                 }),
-            ),
-            Preset::Multimodal => {
-                let floor = AdamSettings { gradient_floor: 3.0, ..AdamSettings::default() };
-                let stiff = GreedySettings {
-                    optimizer: OptimizerSettings::Adam(floor),
-                    similarity: Similarity::Mi(MiSettings::default()),
-                    sigma_gradient_voxels: 2.0,
-                    regularization: alone(400.0),
-                    levels: levels(&[(8.0, 200), (4.0, 200), (2.0, 100), (1.0, 50)]),
-                    ..greedy
-                };
-                (linear, Stage::Greedy(stiff))
-            }
-            Preset::Hard => {
-                let descriptors = GreedySettings {
-                    sigma_gradient_voxels: 1.0,
-                    similarity: Similarity::Mind(MindSettings::default()),
-                    regularization: alone(40.0),
-                    levels: levels(&[(4.0, 100), (2.0, 100), (1.0, 50)]),
-                    ..greedy
-                };
-                (linear, Stage::Greedy(descriptors))
-            }
-        };
+                similarity: Similarity::Mi(MiSettings::default()),
+                sigma_gradient_voxels: 2.0,
+                regularization: alone(400.0),
+                levels: levels(&[(8.0, 200), (4.0, 200), (2.0, 100), (1.0, 50)]),
+                ..greedy
+            },
+            Self::Hard => GreedySettings {
+                sigma_gradient_voxels: 1.0,
+                similarity: Similarity::Mind(MindSettings::default()),
+                regularization: alone(40.0),
+                levels: levels(&[(4.0, 100), (2.0, 100), (1.0, 50)]),
+                ..greedy
+            },
+        })
+    }
+}
+
+impl Settings {
+    /// The settings of a preset. All begin with moments, rigid, affine.
+    pub fn preset(preset: Preset) -> Self {
+        let linear = preset.linear();
         let mut stages = vec![
             Stage::Moments(MomentsSettings::default()),
             Stage::Rigid(linear.clone()),
@@ -92,7 +97,7 @@ impl Settings {
         if preset == Preset::Hard {
             stages.push(Stage::Discrete(DiscreteSettings::default()));
         }
-        stages.push(deformation);
+        stages.push(preset.deformation());
         Self {
             stages,
             intensity_percentiles: [1.0, 99.9],

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
+use crate::level_memory::{LINEAR_CPU_BYTES, LevelMemory, LevelProblem};
 use crate::methods::deformable::FieldMethod;
 use crate::methods::{
     Listed, ListedMut, Method, ModelSettings, OwnMethod, OwnModel, Stage, StageInputs,
     TransformModel,
 };
-use crate::places::{LevelMemory, Placement, linear_bytes};
+use crate::places::Placement;
 use crate::problem::Content;
 use crate::settings::{LevelSettings, OptimizerSettings};
 use ffdp_burn::ops::MomentStorage;
 use ffdp_image::error::Result;
 use ffdp_image::image::Geometry;
-use ffdp_parallel::{DeviceMemory, plan};
 
 impl Stage {
     /// A method of your own.
@@ -108,13 +108,10 @@ impl Stage {
 
     /// Bytes of host memory that a voxel of a level takes on the CPU, images apart.
     pub fn host_bytes_per_voxel(&self) -> u64 {
-        /// Two images, the moved one and its gradient.
-        const LINEAR: u64 = 32;
         match self.listed() {
-            Listed::Moments(_) | Listed::Linear(..) => LINEAR,
-            Listed::Fields(method) => method.host_bytes_per_voxel() + self.kept_bytes_per_voxel(),
-            Listed::Own(method) if method.is_linear() => LINEAR,
-            Listed::Own(method) => method.host_bytes_per_voxel(),
+            Listed::Fields(method) => method.buffers().cpu_bytes,
+            Listed::Own(method) if !method.is_linear() => method.host_bytes_per_voxel(),
+            Listed::Moments(_) | Listed::Linear(..) | Listed::Own(_) => LINEAR_CPU_BYTES,
         }
     }
 
@@ -124,15 +121,10 @@ impl Stage {
     /// # Errors
     /// Where the level has no voxels.
     pub fn device_bytes(&self, grids: [&Geometry; 2], content: Content) -> Result<u64> {
-        /// Any device holds it: only the bytes are asked for.
-        const ANY: DeviceMemory = DeviceMemory { bytes: u64::MAX, largest_buffer: u64::MAX };
-        let linear = || linear_bytes(grids, content.with_masks());
-        Ok(match self.listed() {
-            Listed::Moments(_) | Listed::Linear(..) => linear(),
-            Listed::Own(method) if method.is_linear() => linear(),
-            Listed::Fields(method) => plan(&method.problem(grids, content), 1, ANY)?.device_bytes,
-            Listed::Own(method) => method.device_bytes(grids, content),
-        })
+        match self.listed() {
+            Listed::Own(method) if !method.is_linear() => Ok(method.device_bytes(grids, content)),
+            _ => self.problem(grids, content).device_bytes(1, 1),
+        }
     }
 
     /// What a level takes where images are read slab by slab; `grids` are those of both images on the level, the rest as
@@ -146,19 +138,15 @@ impl Stage {
         grids: [&Geometry; 2],
         content: Content,
     ) -> Result<LevelMemory> {
-        match self.fields() {
-            Some(method) => placement.takes(&method.problem(grids, content)),
-            None => placement.takes_linear(grids, content.with_masks()),
-        }
+        placement.takes(&self.problem(grids, content))
     }
 
-    /// Those of them that an optimiser which searches takes.
-    fn kept_bytes_per_voxel(&self) -> u64 {
-        /// A step with what it changed, and what a search has besides those that it keeps.
-        const VECTOR: u64 = 12;
-        let Some(method) = self.fields() else { return 0 };
-        let fields = method.model().count() as u64;
-        method.kept_steps().map_or(0, |steps| (2 * steps as u64 + 5) * fields * VECTOR)
+    /// A level as a device's memory sees it.
+    fn problem(&self, grids: [&Geometry; 2], content: Content) -> LevelProblem {
+        match self.fields() {
+            Some(method) => LevelProblem::Fields(method.problem(grids, content)),
+            None => LevelProblem::linear(grids, content),
+        }
     }
 
     /// Its name, as a file has it.

@@ -7,7 +7,7 @@ use super::{
     validate_levels, validate_shrink,
 };
 use ffdp_image::error::Result;
-use ffdp_parallel::Outside;
+use ffdp_parallel::alignment::Outside;
 
 /// Intensities above this part of an image's largest are the object; the rest is background, however
 /// wide it is.

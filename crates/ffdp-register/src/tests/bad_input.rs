@@ -4,9 +4,12 @@ use burn::tensor::Device;
 
 use super::{blob, only, register, short};
 use crate::{
-    AdamSettings, ConvergenceSettings, GaussNewtonSettings, GreedySettings, LevelSettings,
-    LnccSettings, MiSettings, OptimizerSettings, Problem, Regularization, Settings, Silent,
-    Similarity, Stage, SvfSettings, SynSettings,
+    LevelSettings, Problem, Settings, Silent, Similarity, Stage,
+    methods::{GreedySettings, SvfSettings, SynSettings},
+    settings::{
+        AdamSettings, ConvergenceSettings, GaussNewtonSettings, LnccSettings, MiSettings,
+        OptimizerSettings, Regularization,
+    },
 };
 use ffdp_image::image::{Geometry, Volume};
 

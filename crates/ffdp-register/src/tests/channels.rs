@@ -3,7 +3,9 @@
 use burn::tensor::Device;
 
 use super::{found, mean_error, methods, only, pair_of, register, short, warp};
-use crate::{GreedySettings, LevelSettings, MiSettings, Problem, Silent, Similarity};
+use crate::{
+    LevelSettings, Problem, Silent, Similarity, methods::GreedySettings, settings::MiSettings,
+};
 use ffdp_image::image::Volume;
 
 /// The image where `keep` says so along x, 0 elsewhere.

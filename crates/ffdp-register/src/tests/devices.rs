@@ -4,8 +4,9 @@ use burn::tensor::Device;
 
 use super::{pair_of, register, short};
 use crate::{
-    FfdSettings, GreedySettings, LevelSettings, MiSettings, Problem, Registration, Settings,
-    Silent, Similarity, Stage, SvfSettings, SynSettings,
+    LevelSettings, Problem, Registration, Settings, Silent, Similarity, Stage,
+    methods::{FfdSettings, GreedySettings, SvfSettings, SynSettings},
+    settings::MiSettings,
 };
 use ffdp_image::synth::Pair;
 use ffdp_kit::testing::gpu_devices;

@@ -4,8 +4,9 @@ use burn::tensor::Device;
 
 use super::{found, mean_distance, mean_error, pair_of, register, warp};
 use crate::{
-    AdamSettings, FfdSettings, GreedySettings, LevelSettings, OptimizerSettings, Problem,
-    Registration, Settings, Silent, Similarity, SplineGradient, Stage,
+    LevelSettings, Problem, Registration, Settings, Silent, Similarity, Stage,
+    methods::{FfdSettings, GreedySettings, SplineGradient},
+    settings::{AdamSettings, OptimizerSettings},
 };
 use ffdp_burn::transform::{BsplineTransform, Composite, Displacement, Step};
 use ffdp_image::image::{Volume, upload};

@@ -3,10 +3,11 @@
 use burn::tensor::Device;
 
 use super::{found, half_heads, mean_error, pair_of, register, warp};
-use crate::gnk::{DeterminantBounds, Preconditioner};
+use crate::methods::gnk::{DeterminantBounds, Preconditioner};
 use crate::{
-    GnkSettings, GreedySettings, LevelSettings, LnccSettings, MiSettings, Outcome, Problem,
-    Registration, Settings, Silent, Similarity, Stage,
+    LevelSettings, Outcome, Problem, Registration, Settings, Silent, Similarity, Stage,
+    methods::{GnkSettings, GreedySettings},
+    settings::{LnccSettings, MiSettings},
 };
 use ffdp_image::metrics::{dice, jacobian};
 use ffdp_parallel::DeviceMesh;

@@ -10,14 +10,17 @@ use burn::tensor::Device;
 use super::slabs::{FIELD_VOXELS, LOSS, WARPED, furthest};
 use super::{only, pair_of, register_slabs};
 use crate::{
-    Folding, GreedySettings, LevelSettings, Observer, Outcome, Placement, Preset, Problem,
-    Progress, Registration, Settings, Silent, Stage,
+    LevelSettings, Observer, Outcome, Placement, Preset, Problem, Registration, Settings, Silent,
+    Stage, methods::GreedySettings, report::Progress, result::Folding,
 };
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::Volume;
 use ffdp_image::io::images::{read_displacement, read_volume};
 use ffdp_image::synth::Pair;
-use ffdp_parallel::{DeviceMesh, Ranks, Threads};
+use ffdp_parallel::{
+    DeviceMesh,
+    hosts::{Ranks, Threads},
+};
 
 /// Levels of which the coarse one is done by rank 0 and the fine one is shared.
 fn few() -> GreedySettings {

@@ -5,8 +5,9 @@ use burn::tensor::Device;
 use super::slabs::{FIELD_VOXELS, LOSS};
 use super::{mean_error, methods, only, pair_of, register, register_slabs, short, warp};
 use crate::{
-    FfdSettings, GreedySettings, LevelSettings, LinearSettings, Placement, Problem, Registration,
-    Settings, Silent, Stage,
+    LevelSettings, Placement, Problem, Registration, Settings, Silent, Stage,
+    methods::{FfdSettings, GreedySettings},
+    settings::LinearSettings,
 };
 use ffdp_burn::transform::{Composite, Displacement, Step};
 use ffdp_image::error::Error;

@@ -5,8 +5,9 @@ use burn::tensor::Device;
 use super::slabs::{FIELD_VOXELS, LOSS};
 use super::{methods, pair_of, register, register_slabs, short, warp};
 use crate::{
-    FfdSettings, GnkSettings, GreedySettings, LinearSettings, MomentsSettings, OptimizerSettings,
-    OrientationSettings, Placement, Problem, Registration, Settings, Silent, Stage,
+    Placement, Problem, Registration, Settings, Silent, Stage,
+    methods::{FfdSettings, GnkSettings, GreedySettings},
+    settings::{LinearSettings, MomentsSettings, OptimizerSettings, OrientationSettings},
 };
 use ffdp_burn::transform::rotations;
 use ffdp_image::image::{Affine, Physical, Volume};

@@ -3,11 +3,11 @@
 use burn::tensor::{DType, Device};
 
 use super::blob;
-use crate::{level_geometry, level_image};
+use crate::pyramid::{level_geometry, level_image};
 use ffdp_burn::ops::GaussianOptions;
 use ffdp_image::image::{Geometry, Volume};
 use ffdp_kit::testing::{assert_close, tensor, to_f64, uniform};
-use ffdp_parallel::{Axis, DeviceMesh, Layout, Sharded, level};
+use ffdp_parallel::{Axis, DeviceMesh, Layout, Sharded, ops::level};
 
 /// Error of a centre of mass: aliasing of a Gaussian of 0.9 voxels or more is below 1e-6, its tails
 /// beyond the grid below 1e-4.

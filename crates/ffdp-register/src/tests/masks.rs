@@ -3,7 +3,10 @@
 use burn::tensor::Device;
 
 use super::{found, mean_distance, methods, only, pair_of, register, short, warp};
-use crate::{GreedySettings, LevelSettings, MiSettings, Problem, Silent, Similarity, Source};
+use crate::{
+    LevelSettings, Problem, Silent, Similarity, Source, methods::GreedySettings,
+    settings::MiSettings,
+};
 use ffdp_image::image::{Geometry, Volume};
 use ffdp_image::synth::Pair;
 

@@ -8,13 +8,16 @@ use burn::tensor::Device;
 
 use super::{half_heads, pair_of, register, register_slabs};
 use crate::{
-    FfdSettings, GreedySettings, LevelSettings, LinearSettings, MiSettings, OptimizerSettings,
-    Placement, Problem, Registration, Regularization, Settings, Silent, Similarity, Stage,
-    SvfSettings, SynSettings,
+    LevelSettings, Placement, Problem, Registration, Settings, Silent, Similarity, Stage,
+    methods::{FfdSettings, GreedySettings, SvfSettings, SynSettings},
+    settings::{LinearSettings, MiSettings, OptimizerSettings, Regularization},
 };
 use ffdp_image::image::Volume;
 use ffdp_image::synth::Pair;
-use ffdp_parallel::{DeviceMesh, Ranks, Threads};
+use ffdp_parallel::{
+    DeviceMesh,
+    hosts::{Ranks, Threads},
+};
 
 /// Of a field in voxels: f32 sums in another order, over four iterations on each of two levels.
 const FIELD_VOXELS: f32 = 1e-3;
@@ -139,7 +142,7 @@ struct Got {
 
 impl Got {
     fn of(found: &Registration) -> Self {
-        let all = |warp: &crate::Warp| warp.to_vec().expect("readable");
+        let all = |warp: &crate::result::Warp| warp.to_vec().expect("readable");
         Self {
             affine: found.affine.rows().concat(),
             field: found.warp.as_ref().map(all),

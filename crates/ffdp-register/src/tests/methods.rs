@@ -4,8 +4,9 @@ use burn::tensor::Device;
 
 use super::{blob, found, little_smoothing, mean_error, methods, pair_of, register, short, warp};
 use crate::{
-    DiscreteSettings, GreedySettings, LevelSettings, MindSettings, Outcome, Problem, Registration,
-    Settings, Silent, Similarity, Stage, SvfSettings,
+    LevelSettings, Outcome, Problem, Registration, Settings, Silent, Similarity, Stage,
+    methods::{DiscreteSettings, GreedySettings, SvfSettings},
+    settings::MindSettings,
 };
 use ffdp_burn::ops::compose;
 use ffdp_image::image::{Affine, Geometry, Physical, Volume};

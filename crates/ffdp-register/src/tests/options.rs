@@ -4,8 +4,9 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use super::{found, little_smoothing, mean_error, pair_of, register, short, warp};
 use crate::{
-    GreedySettings, LevelSettings, OptimizerSettings, Problem, Regularization, Settings, Silent,
-    Similarity, Stage, SvfSettings, SynSettings,
+    LevelSettings, Problem, Settings, Silent, Similarity, Stage,
+    methods::{GreedySettings, SvfSettings, SynSettings},
+    settings::{OptimizerSettings, Regularization},
 };
 use ffdp_burn::losses;
 use ffdp_image::image::Volume;

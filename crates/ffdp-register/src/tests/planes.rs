@@ -3,7 +3,9 @@
 use burn::tensor::Device;
 
 use super::{found, little_smoothing, mean_distance, methods, only, register, short, warp};
-use crate::{GreedySettings, LevelSettings, MiSettings, Problem, Silent, Similarity};
+use crate::{
+    LevelSettings, Problem, Silent, Similarity, methods::GreedySettings, settings::MiSettings,
+};
 use ffdp_burn::transform::Displacement;
 use ffdp_image::image::{Geometry, Volume};
 use ffdp_image::metrics::jacobian;

@@ -6,7 +6,10 @@ use burn::tensor::Device;
 
 use super::methods::inverse_consistency;
 use super::{data, found_on, mean_distance, warp};
-use crate::{GreedySettings, Preset, Problem, Settings, Stage, SvfSettings, SynSettings};
+use crate::{
+    Preset, Problem, Settings, Stage,
+    methods::{GreedySettings, SvfSettings, SynSettings},
+};
 use ffdp_burn::ops::{Interpolation, Padding};
 use ffdp_burn::transform::{Composite, Displacement, Step, resample};
 use ffdp_image::image::{Geometry, LabelMap, Volume};

@@ -6,8 +6,10 @@ use burn::tensor::Device;
 
 use super::{blob, found, mean_error, only, pair_of, register, short, warp};
 use crate::{
-    GreedySettings, LevelSettings, LevelStart, LnccSettings, MiSettings, Observer, Outcome,
-    Problem, Progress, Registration, Similarity, Stage, Stop,
+    LevelSettings, Observer, Outcome, Problem, Registration, Similarity, Stage,
+    methods::GreedySettings,
+    report::{LevelStart, Progress, Stop},
+    settings::{LnccSettings, MiSettings},
 };
 use ffdp_burn::ops::LnccFloor;
 use ffdp_image::image::{Geometry, Volume};

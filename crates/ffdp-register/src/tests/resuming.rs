@@ -6,9 +6,12 @@ use burn::tensor::{Device, Tensor};
 
 use super::{pair_of, register, register_slabs, resume};
 use crate::{
-    Checkpoint, FfdSettings, GreedySettings, LevelSettings, LinearSettings, ModelSettings,
-    MomentsSettings, Observer, Placement, Problem, Register, Registration, SavedField, Settings,
-    Silent, Stage, SvfSettings, SynSettings, TransformModel,
+    LevelSettings, Observer, Placement, Problem, Register, Registration, Settings, Silent, Stage,
+    checkpoint::{Checkpoint, SavedField},
+    methods::{
+        FfdSettings, GreedySettings, ModelSettings, SvfSettings, SynSettings, TransformModel,
+    },
+    settings::{LinearSettings, MomentsSettings},
 };
 use ffdp_image::image::{Geometry, Volume};
 use ffdp_parallel::DeviceMesh;

@@ -4,8 +4,11 @@ use burn::tensor::Device;
 
 use super::{found, half_heads, little_smoothing, methods, only, pair_of, register, short, warp};
 use crate::{
-    AdamSettings, GreedySettings, LevelSettings, OptimizerSettings, Problem, Registration,
-    Settings, Silent, Similarity, Stage, Warp, shards_needed,
+    LevelSettings, Problem, Registration, Settings, Silent, Similarity, Stage,
+    memory::shards_needed,
+    methods::GreedySettings,
+    result::Warp,
+    settings::{AdamSettings, OptimizerSettings},
 };
 use ffdp_burn::ops::MomentStorage;
 use ffdp_image::error::Error;

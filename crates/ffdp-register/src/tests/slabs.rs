@@ -6,8 +6,10 @@ use super::{found, found_on, half_heads, only, pair_of, register, register_slabs
 use crate::intensities::Scale;
 use crate::side::Side;
 use crate::{
-    FfdSettings, GreedySettings, LevelSettings, LinearSettings, Placement, Preset, Problem,
-    Registration, Settings, Silent, Similarity, Stage, level_geometry,
+    LevelSettings, Placement, Preset, Problem, Registration, Settings, Silent, Similarity, Stage,
+    methods::{FfdSettings, GreedySettings},
+    pyramid::level_geometry,
+    settings::LinearSettings,
 };
 use ffdp_burn::ops::{Interpolation, jacobian};
 use ffdp_burn::transform::{BsplineTransform, Displacement};

@@ -5,8 +5,11 @@ use burn::tensor::Device;
 
 use super::{data, mean_distance, methods, register, short};
 use crate::{
-    FfdSettings, GreedySettings, LinearSettings, LnccSettings, MomentsSettings, Outcome, Problem,
-    Registration, Settings, Silent, Similarity, Stage, Undone, ends_inside,
+    Outcome, Problem, Registration, Settings, Silent, Similarity, Stage,
+    coverage::ends_inside,
+    methods::{FfdSettings, GreedySettings},
+    report::Undone,
+    settings::{LinearSettings, LnccSettings, MomentsSettings},
 };
 use ffdp_image::image::{Affine, Geometry, Physical, Volume};
 use ffdp_image::io::images::read_volume;

@@ -5,8 +5,8 @@ use ffdp_burn::transform::Displacement;
 use ffdp_image::Result;
 use ffdp_image::image::{Affine, Physical, Volume};
 use ffdp_register::{
-    Checkpoint, GreedySettings, LevelSettings, Observer, Register, Registration,
-    Settings as Engine, Stage,
+    LevelSettings, Observer, Register, Registration, Settings as Engine, Stage,
+    checkpoint::Checkpoint, methods::GreedySettings,
 };
 
 use crate::settings::Settings;

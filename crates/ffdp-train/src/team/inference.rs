@@ -4,7 +4,7 @@ use burn::data::dataset::DatasetError;
 use burn::tensor::{Device, Tensor};
 use burn::train::InferenceStep;
 use ffdp_image::Result;
-use ffdp_parallel::{DeviceMesh, Replicas};
+use ffdp_parallel::{DeviceMesh, replicas::Replicas};
 
 use super::{Share, Team, volume};
 use crate::data::Item;

@@ -10,7 +10,9 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Device;
 use burn::train::Learner;
 use ffdp_parallel::{
-    self, DeviceMesh, Reduction, Replicas, all_reduce, gradients_of_line, line_of_gradients,
+    self, DeviceMesh,
+    collective::{Reduction, all_reduce},
+    replicas::{Replicas, gradients_of_line, line_of_gradients},
 };
 
 use super::inference::Inference;

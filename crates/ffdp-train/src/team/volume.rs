@@ -6,7 +6,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
 use ffdp_image::{Error, Result};
 use ffdp_nets::Network;
-use ffdp_parallel::{Axis, DeviceMesh, DisplacementBounds, Replicas, Sharded, warp};
+use ffdp_parallel::{Axis, DeviceMesh, DisplacementBounds, Sharded, ops::warp, replicas::Replicas};
 
 use crate::data::Item;
 use crate::metrics::{Measured, Scores};

@@ -5,8 +5,8 @@ use std::path::Path;
 use burn::tensor::Device;
 use ffdp_image::image::Geometry;
 use ffdp_image::io::images::unreadable_by_itk;
-use ffdp_parallel::PlaneChain;
-use ffdp_register::{FileInterpolation, FileWarp, NonFiniteVoxels};
+use ffdp_parallel::chain::PlaneChain;
+use ffdp_register::file_warp::{FileInterpolation, FileWarp, NonFiniteVoxels};
 
 use super::{ApplyArguments, InterpolationChoice, Writing};
 use crate::disk::Forecast;

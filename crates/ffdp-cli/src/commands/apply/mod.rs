@@ -10,7 +10,7 @@ use ffdp_burn::transform::Composite;
 use ffdp_image::image::Geometry;
 use ffdp_image::io::images::{header, read_formats, written_endings};
 use ffdp_image::io::{FileRow, LandmarkSpace, LandmarkTable, check_not_an_input, check_writable};
-use ffdp_register::FILE_WARP_VOXELS;
+use ffdp_register::file_warp::FILE_WARP_VOXELS;
 
 use self::image::{Warping, warp_image};
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid, plane_chain};

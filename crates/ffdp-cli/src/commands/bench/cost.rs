@@ -5,7 +5,10 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use ffdp_burn::transform::Composite;
-use ffdp_register::{LevelReport, LevelStart, Observer, Progress, Registration};
+use ffdp_register::{
+    Observer, Registration,
+    report::{LevelReport, LevelStart, Progress},
+};
 
 use crate::failure::Result;
 use crate::memory::{peak_memory_bytes, reset_peak_memory};

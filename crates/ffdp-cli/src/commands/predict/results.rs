@@ -12,7 +12,7 @@ use ffdp_image::image::{Geometry, LabelMap, Volume};
 use ffdp_image::io::images::{write_displacement, write_labels, write_volume};
 use ffdp_image::io::{check_writable, write_atomically};
 use ffdp_image::metrics::{Compared, SimilarityMeasures, dice, jacobian};
-use ffdp_register::{Assessment, Evidence};
+use ffdp_register::verdict::{Assessment, Evidence};
 use ffdp_train::predict::Predictor;
 use serde::Serialize;
 use serde_json::Value;

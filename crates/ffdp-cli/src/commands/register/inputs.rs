@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use ffdp_burn::transform::{Composite, read_transform};
 use ffdp_image::image::{Geometry, LabelMap, Planes, Volume};
-use ffdp_image::io::images::{PlaneReader, header, unreadable_by_itk};
+use ffdp_image::io::images::{INTENT_LABEL, PlaneReader, header, unreadable_by_itk};
 use ffdp_image::io::{check_not_an_input, transform_files};
 
 use super::args::RegisterArguments;
@@ -304,8 +304,7 @@ fn landmarks_of(
 
 /// Mixed labels are no labels: a map given as an image is most likely a mistake.
 fn check_is_no_label_map(path: &Path) -> Result<()> {
-    const INTENT_LABELS: i32 = 1002;
-    if header(path)?.intent_code != INTENT_LABELS {
+    if header(path)?.intent_code != INTENT_LABEL {
         return Ok(());
     }
     Err(Failure::user(

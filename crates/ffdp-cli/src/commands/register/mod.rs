@@ -14,7 +14,7 @@ mod results;
 pub use self::args::{ImageFormat, RegisterArguments};
 pub use self::rehearsal::shortened;
 
-use ffdp_register::{Assessment, Verdict};
+use ffdp_register::verdict::{Assessment, Verdict};
 
 use self::case::{Case, Registrations};
 use self::rehearsal::help;

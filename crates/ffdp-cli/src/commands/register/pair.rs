@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use ffdp_image::image::Geometry;
 use ffdp_image::io::write_text;
-use ffdp_register::{Checkpoint, Placement, Register, Registration};
+use ffdp_register::{Placement, Register, Registration, checkpoint::Checkpoint};
 use serde_json::json;
 
 use super::args::RegisterArguments;

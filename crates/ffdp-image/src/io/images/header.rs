@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::data_type::{DataType, Endian};
 use crate::image::{Affine, Geometry, Physical, Voxel};
 
-/// Values that are labels.
-pub(super) const INTENT_LABEL: i32 = 1002;
+/// The NIfTI intent of values that are labels.
+pub const INTENT_LABEL: i32 = 1002;
 /// Displacement vectors; by the standard, and as ITK reads them since 5.3, in RAS mm.
 pub(super) const INTENT_DISPLACEMENT: i32 = 1006;
 /// Vectors; ITK and ANTs keep displacements so, in LPS mm.

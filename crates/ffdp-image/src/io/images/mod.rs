@@ -49,7 +49,7 @@ pub use data_type::{DataType, Endian};
 pub(super) use displacement::lps_to_voxels;
 pub use displacement::{DisplacementReader, read_displacement, write_displacement};
 pub use formats::{is_displacement_name, is_packed_name, read_formats, written_endings};
-pub use header::{Form, Format, GeometrySource, Header};
+pub use header::{Form, Format, GeometrySource, Header, INTENT_LABEL};
 pub use integers::{IntegerForm, IntegerWriter, write_integers};
 pub(super) use mgh::grid_of_centre;
 pub(super) use open::is_image;

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Device};
 use super::*;
 use crate::ops::{conv3d, upsample_x2};
 use ffdp_kit::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64};
-use ffdp_parallel::narrow;
+use ffdp_parallel::parts::narrow;
 
 /// The same products in the same order, summed in f32 over at most 27 * 5.
 const SINGLE: f64 = 5e-6;

@@ -3,7 +3,6 @@
 mod sums;
 
 use burn::Tensor;
-use burn::tensor::Device;
 
 use self::sums::GlobalSums;
 use super::block::{Block, Neighbours, Pieces};
@@ -16,6 +15,7 @@ use super::penalty::{Cost, LOOKS};
 use super::seam::{Crossing, far_seams, smooth_own};
 use super::view::{Grid, View};
 use super::{ShardedImages, Team};
+use crate::hosts::Holders;
 use crate::ring::{BlockSampler, IndexMap, Keep};
 use crate::sharded::Sharded;
 use ffdp_burn::ops::{DeformMethod, DeformOptions};
@@ -49,6 +49,12 @@ pub(super) enum Fixed {
 }
 
 impl Fixed {
+    /// An image that is displaced as well.
+    fn shown(fixed: Sharded, keep: Keep, holders: Holders) -> Self {
+        let map = IndexMap::identity().without_flat_axes(fixed.layout().size());
+        Self::Shown(Box::new(View::new(fixed, map, keep, holders)))
+    }
+
     /// An image that stays where it is.
     fn of(fixed: &Sharded, keep: Keep, grid: &Grid) -> Result<Self> {
         let around = grid.holders.surround(fixed, grid.width)?;
@@ -145,14 +151,13 @@ impl Problem {
             true => Keep::Nothing,
             false => Keep::Planes,
         };
-        let (is_syn, squarings) = match options.method {
-            DeformMethod::Greedy => (false, None),
-            DeformMethod::Syn => (true, None),
+        let squarings = match options.method {
+            DeformMethod::Greedy | DeformMethod::Syn => None,
             DeformMethod::Svf { squarings, accumulation } => {
-                (false, Some(Squarings::new(squarings, accumulation)))
+                Some(Squarings::new(squarings, accumulation))
             }
         };
-        let fields = if is_syn { 2 } else { 1 };
+        let fields = options.method.fields();
         let cost = Cost { penalties: options.penalties, size: layout.size(), fields };
         let looks = if cost.is_none() { 0 } else { LOOKS };
         let radius = options.smooth_gradient.radius(layout.axis().component());
@@ -165,19 +170,13 @@ impl Problem {
         };
         let landmarks = landmarks
             .map(|landmarks| LandmarkTerm::new(landmarks, &grid, moving.shards()[0].dtype()));
-        let fixed = match is_syn {
-            true => {
-                let map = IndexMap::identity().without_flat_axes(layout.size());
-                Fixed::Shown(Box::new(View::new(fixed, map, keep, team.fixed)))
-            }
-            false => Fixed::of(&fixed, keep, &grid)?,
+        let fixed = match options.method {
+            DeformMethod::Syn => Fixed::shown(fixed, keep, team.fixed),
+            DeformMethod::Greedy | DeformMethod::Svf { .. } => Fixed::of(&fixed, keep, &grid)?,
         };
         let moving = View::new(moving, map, keep, team.moving);
-        let slope = |device: &Device| comparison.mean_slope((device, moving.dtype));
-        let slopes = mesh.devices().iter().map(slope).collect::<Option<_>>();
-        let mean_slopes = slopes.unwrap_or_default();
         Ok(Self {
-            mean_slopes,
+            mean_slopes: comparison.mean_slopes(mesh, moving.dtype),
             counted: None,
             grid,
             options: *options,

@@ -7,7 +7,7 @@ use ffdp_burn::ops::{Beyond, ControlGrid, subdivide};
 use ffdp_burn::transform::BsplineTransform;
 use ffdp_image::error::Result;
 use ffdp_image::image::Geometry;
-use ffdp_parallel::SplinePenalties;
+use ffdp_parallel::deform::SplinePenalties;
 
 /// Control points as a method wants them.
 #[derive(Clone, Copy, Debug)]

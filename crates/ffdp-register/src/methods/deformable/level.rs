@@ -12,7 +12,7 @@ use crate::pair::{LevelPair, read};
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Physical};
 use ffdp_optim::{Direction, Lbfgs, LineSearch, Minimizer, Steps};
-use ffdp_parallel::{FieldModel, ShardedDeform, ShardedObjective, SmoothSteps};
+use ffdp_parallel::deform::{FieldModel, ShardedDeform, ShardedObjective, SmoothSteps};
 
 /// A level of `kind` from `fields` on, or from rest; of its control points, where it has any.
 pub(super) fn begin(

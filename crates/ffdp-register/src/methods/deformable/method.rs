@@ -16,7 +16,10 @@ use crate::settings::{Descent, LevelSettings, OptimizerSettings};
 use ffdp_burn::ops::{DeformOptions, GaussianOptions, Measure};
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical, Voxel};
-use ffdp_parallel::{Axis, DeformProblem, Sharded};
+use ffdp_parallel::{
+    Axis, Sharded,
+    planner::{DeformProblem, FieldBuffers},
+};
 
 /// A method that improves one or several fields by the iterations of [`ops::deform`](ffdp_burn::ops::deform()).
 pub(crate) trait FieldMethod: Debug + Send + Sync {
@@ -41,13 +44,8 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
         Err(Error::invalid(what, self.name(), "start the run anew"))
     }
 
-    /// Bytes of host memory that a voxel of a level takes on the CPU, images apart; as measured with LNCC.
-    fn host_bytes_per_voxel(&self) -> u64;
-
-    /// Steps that are remembered by an optimiser which searches, fields each.
-    fn kept_steps(&self) -> Option<usize> {
-        self.descent().optimizer.kept_steps()
-    }
+    /// Its buffers for a voxel of a level, images apart.
+    fn buffers(&self) -> Buffers;
 
     /// The control points that it searches; `None` of methods that improve a field voxel by voxel.
     fn control_points(&self) -> Option<ControlSettings> {
@@ -76,6 +74,33 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
     }
 }
 
+/// What a method keeps for a voxel of a level, images apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffers {
+    /// Bytes of host memory on the CPU; those of iterations as measured with LNCC.
+    pub cpu_bytes: u64,
+    /// On a device.
+    pub fields: FieldBuffers,
+}
+
+impl Buffers {
+    /// Of iterations that follow the gradient, with the bytes that they take on the CPU.
+    pub fn of_iterations(method: &dyn FieldMethod, cpu_bytes: u64) -> Self {
+        let optimizer = method.descent().optimizer.first_order();
+        Self { cpu_bytes, fields: FieldBuffers::of_iterations(method.model().shows(), optimizer) }
+    }
+
+    /// The same with the steps of fields that an optimiser which searches keeps.
+    pub fn searching(method: &dyn FieldMethod, cpu_bytes: u64) -> Self {
+        let Self { fields, .. } = Self::of_iterations(method, cpu_bytes);
+        let Some(steps) = method.descent().optimizer.kept_steps() else {
+            return Self { cpu_bytes, fields };
+        };
+        let fields = fields.searching(steps);
+        Self { cpu_bytes: cpu_bytes + fields.fields * fields.state_bytes, fields }
+    }
+}
+
 /// A level, for what improves its fields.
 pub(crate) struct LevelTask<'a> {
     pub pair: &'a LevelPair,
@@ -85,8 +110,10 @@ pub(crate) struct LevelTask<'a> {
     pub fields: Option<Fields>,
     /// The grid of the fixed image itself.
     pub full: &'a Geometry,
-    /// The index of the level, and their number.
-    pub place: [usize; 2],
+    /// The index of the level.
+    pub index: usize,
+    /// The number of levels.
+    pub levels: usize,
 }
 
 impl dyn FieldMethod + '_ {
@@ -131,16 +158,12 @@ impl dyn FieldMethod + '_ {
         [fixed, moving]: [&Geometry; 2],
         Content { channels, masked }: Content,
     ) -> DeformProblem {
-        DeformProblem {
-            fixed: fixed.dims(),
-            moving: moving.dims(),
-            channels,
-            masked,
-            axis: Axis::Z,
-            reach_voxels: self.descent().similarity.loss().reach_voxels(),
-            options: self.options(fixed, &Affine::identity()),
-            kept_steps: self.kept_steps(),
-        }
+        let options = self.options(fixed, &Affine::identity());
+        let reach_voxels = self.descent().similarity.loss().reach_voxels();
+        let sizes = [fixed.dims(), moving.dims()];
+        let buffers = self.buffers().fields;
+        let problem = DeformProblem::new(sizes, Axis::Z, reach_voxels, &options);
+        DeformProblem { channels, masked, buffers, ..problem }
     }
 }
 

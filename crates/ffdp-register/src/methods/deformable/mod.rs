@@ -18,12 +18,13 @@ use control::Control;
 
 pub(crate) use control::ControlSettings;
 pub(crate) use deformation::{Deformation, LONGEST, Reached, SHORTEST};
-pub(crate) use method::{FieldMethod, LevelTask, smoothing};
+pub(crate) use method::{Buffers, FieldMethod, LevelTask, smoothing};
 
 use crate::checkpoint::SavedField;
 use crate::context::{Estimate, Run, StageResult};
 use crate::fields::Fields;
 use crate::level::{level_start, run_level};
+use crate::level_memory::LevelProblem;
 use crate::models::Deformed;
 use crate::pair::LevelPair;
 use crate::places::{Placement, Places};
@@ -70,17 +71,18 @@ pub(crate) fn deform(
             break;
         }
     }
-    let (Some([loss_after, loss_alone, loss_before]), Some(fields)) = (ended, fields) else {
+    let (Some(losses), Some(fields)) = (ended, fields) else {
         unreachable!("settings with no level do not validate")
     };
+    let StageLosses { after: loss_after, known } = losses;
     let seconds = spent + start.elapsed().as_secs_f64();
     let transform = kind.name();
     let deformed = Some(Deformed { model: kind.model(), fields });
     Ok(StageResult {
         found: Estimate { affine: found.affine, deformed },
         report: StageReport { transform, levels, loss_after, undone: None, margin: None, seconds },
-        loss_without: loss_alone,
-        loss_before,
+        loss_without: known.alone,
+        loss_before: known.before,
     })
 }
 
@@ -95,7 +97,7 @@ pub(crate) fn check_placement(
     // The finest, which takes the most, is the one to be reported.
     kind.descent().levels.iter().rev().try_for_each(|level| {
         let [fixed, moving] = &level_grids(grids, minimum_axis, level)?;
-        let problem = kind.problem([fixed, moving], content);
+        let problem = LevelProblem::Fields(kind.problem([fixed, moving], content));
         placement.check_level(fixed.size, &problem)?;
         if kind.keeps_shards_on_devices() && placement.is_too_small_for(&problem)? {
             return Err(stays(kind.name(), fixed.size));
@@ -126,23 +128,43 @@ struct Task<'a> {
 struct LevelResult {
     fields: Fields,
     report: Option<LevelReport>,
-    /// Where the stage ends: the loss in the end, with the affine map alone, and with the initial one.
-    losses: Option<[f64; 3]>,
+    /// Where the stage ends.
+    losses: Option<StageLosses>,
+}
+
+/// What a stage is judged by, on its last level.
+struct StageLosses {
+    /// Of what it has found.
+    after: f64,
+    /// Of the affine map that was found before, and where the run began.
+    known: KnownLosses,
+}
+
+/// Losses of what was there before a stage.
+struct KnownLosses {
+    /// Of the affine map alone.
+    alone: f64,
+    /// Of the initial transform.
+    before: f64,
 }
 
 impl Task<'_> {
     /// The level, from `fields` on, where it has room; nothing is iterated if it was `done` before.
     fn reach(&self, run: &mut Run, fields: Option<Fields>, done: bool) -> Result<LevelResult> {
         let grids = self.grids.each_ref();
-        let problem = self.kind.problem(grids, run.content());
         if !run.processes.is_several() {
-            let places = run.placement.places(&problem)?;
+            let places = run.placement.places(&self.problem(run))?;
             return self.on(run, places, fields, done);
         }
         match run.processes.places(&run.placement, grids)? {
             Some(places) => self.on(run, places, fields, done),
             None => self.on_first(run, fields, done),
         }
+    }
+
+    /// The level as a device's memory sees it.
+    fn problem(&self, run: &Run) -> LevelProblem {
+        LevelProblem::Fields(self.kind.problem(self.grids.each_ref(), run.content()))
     }
 
     /// The control points of the level.
@@ -163,49 +185,24 @@ impl Task<'_> {
         fields: Option<Fields>,
         done: bool,
     ) -> Result<LevelResult> {
-        let descent = self.kind.descent();
         let fields = match fields {
             Some(fields) if places.exact.is_some() => Some(fields.in_host_memory(&places.fixed)?),
             fields => fields,
         };
-        run.settle()?;
-        let mut pair = run.pair(self.grids.clone(), places)?;
-        if self.index == 0 {
-            pair.check_weights(&self.found.affine)?;
-        }
-        let is_last = self.index + 1 == descent.levels.len();
+        let mut pair = self.pair(run, places)?;
+        let is_last = self.index + 1 == self.kind.descent().levels.len();
         // Before there is a displacement of this size.
         let known = is_last.then(|| self.losses(run, &pair)).transpose()?;
-        let fields = fields.map(|fields| fields.resampled(&self.grids[0], &pair.places));
-        let (fields, control) = (fields.transpose()?, self.control(run));
-        let affine = &self.found.affine;
-        let place = [self.index, descent.levels.len()];
-        let task = LevelTask { pair: &pair, affine, fields, full: &run.grids[0], place };
-        let mut deformation = match self.kind.begin(&task) {
-            Some(begun) => begun?,
-            None => level::begin(self.kind, &pair, affine, task.fields, control.as_ref())?,
-        };
+        let mut deformation = self.begin(run, &pair, fields)?;
         let is_displacement = !self.kind.model().gives_inverse();
         if is_last && is_displacement {
             // The blocks of the fixed image take its place.
             pair.release();
         }
-        let level = level_start(self.kind.name(), self.index, descent.levels, self.grids[0].size);
-        let report = match done {
-            true => None,
-            false => {
-                let mut observer = run.processes.together(&mut *run.observer);
-                let interval = run.loss_interval;
-                let (solver, convergence) = (&mut *deformation, descent.convergence);
-                Some(run_level(&level, solver, convergence, interval, &mut observer)?)
-            }
-        };
+        let report = (!done).then(|| self.iterate(run, &mut *deformation)).transpose()?;
         let cancelled = report.as_ref().is_some_and(|report| report.stop == Stop::Cancelled);
         let ends = is_last || cancelled;
-        let after = match ends && is_displacement {
-            true => Some(deformation.loss()?),
-            false => None,
-        };
+        let after = (ends && is_displacement).then(|| deformation.loss()).transpose()?;
         let Places { work, team, .. } = pair.places.clone();
         let (parts, exact) = deformation.into_fields()?;
         let geometry = self.grids[0].clone();
@@ -215,20 +212,56 @@ impl Task<'_> {
         }
         let after = match after {
             Some(after) => after,
-            None => {
-                let (mut w, _) = self.kind.model().maps(&fields)?;
-                pair.loss(&self.similarity(), &self.found.affine, Some(w.parts.remove(0)))?
-            }
+            None => self.loss_of(&fields, &pair)?,
         };
-        let [alone, initial] = match known {
-            Some(known) => known,
-            None => self.losses(run, &pair)?,
-        };
-        Ok(LevelResult { fields, report, losses: Some([after, alone, initial]) })
+        let known = known.map_or_else(|| self.losses(run, &pair), Ok)?;
+        Ok(LevelResult { fields, report, losses: Some(StageLosses { after, known }) })
+    }
+
+    /// The images of the level.
+    fn pair(&self, run: &mut Run, places: Places) -> Result<LevelPair> {
+        run.settle()?;
+        let pair = run.pair(self.grids.clone(), places)?;
+        if self.index == 0 {
+            pair.check_weights(&self.found.affine)?;
+        }
+        Ok(pair)
+    }
+
+    /// What improves the fields, from `fields` on.
+    fn begin(
+        &self,
+        run: &Run,
+        pair: &LevelPair,
+        fields: Option<Fields>,
+    ) -> Result<Box<dyn Deformation>> {
+        let fields = fields.map(|fields| fields.resampled(&self.grids[0], &pair.places));
+        let (fields, control) = (fields.transpose()?, self.control(run));
+        let affine = &self.found.affine;
+        let (full, index, levels) = (&run.grids[0], self.index, self.kind.descent().levels.len());
+        let task = LevelTask { pair, affine, fields, full, index, levels };
+        match self.kind.begin(&task) {
+            Some(begun) => begun,
+            None => level::begin(self.kind, pair, affine, task.fields, control.as_ref()),
+        }
+    }
+
+    /// All iterations of the level.
+    fn iterate(&self, run: &mut Run, deformation: &mut dyn Deformation) -> Result<LevelReport> {
+        let descent = self.kind.descent();
+        let level = level_start(self.kind.name(), self.index, descent.levels, self.grids[0].size);
+        let mut observer = run.processes.together(&mut *run.observer);
+        run_level(&level, deformation, descent.convergence, run.loss_interval, &mut observer)
+    }
+
+    /// The loss of what fields stand for.
+    fn loss_of(&self, fields: &Fields, pair: &LevelPair) -> Result<f64> {
+        let (mut w, _) = self.kind.model().maps(fields)?;
+        pair.loss(&self.similarity(), &self.found.affine, Some(w.parts.remove(0)))
     }
 
     /// Of the affine map that was found before alone, and where the run began.
-    fn losses(&self, run: &Run, pair: &LevelPair) -> Result<[f64; 2]> {
+    fn losses(&self, run: &Run, pair: &LevelPair) -> Result<KnownLosses> {
         let similarity = self.similarity();
         let (affine, Start { affine: first, deformation }) = (&self.found.affine, &run.start);
         let alone = pair.loss(&similarity, affine, None)?;
@@ -236,11 +269,11 @@ impl Task<'_> {
             Fields::of_exact(given.clone(), &pair.grids[0], &pair.places)
                 .map(|mut fields| fields.parts.remove(0))
         });
-        let initial = match given.transpose()? {
+        let before = match given.transpose()? {
             None if affine.rows() == first.rows() => alone,
             given => pair.loss(&similarity, first, given)?,
         };
-        Ok([alone, initial])
+        Ok(KnownLosses { alone, before })
     }
 
     /// The level on rank 0, and what comes of it on all.
@@ -250,14 +283,15 @@ impl Task<'_> {
         let mut mine = None;
         let home = run.placement.home().clone();
         let report = processes.run_on_root(|| {
-            let problem = self.kind.problem(self.grids.each_ref(), run.content());
-            let places = run.placement.places(&problem)?;
+            let places = run.placement.places(&self.problem(run))?;
             let reached = run.alone(|run| self.on(run, places, fields, done))?;
             let saved = reached.fields.exact.as_ref().and_then(|exact| exact.saved());
             let saved = saved.map_or(Ok(Vec::new()), |saved| saved.numbers())?;
             mine = Some(reached.fields);
-            let losses = reached.losses.map_or(vec![f64::NAN; 3], Vec::from);
-            let numbers = [losses, saved].concat();
+            let losses = reached.losses.map_or([f64::NAN; 3], |StageLosses { after, known }| {
+                [after, known.alone, known.before]
+            });
+            let numbers = [&losses[..], &saved].concat();
             Ok(Report::new(&numbers, reached.report.into_iter().collect(), None))
         })?;
         let of_level = (self.kind.count(), &self.grids[0]);
@@ -268,7 +302,10 @@ impl Task<'_> {
             fields.exact = Some(self.kind.restore(&SavedField::of_numbers(saved)?)?);
         }
         // Not a number where the stage goes on.
-        let losses = <[f64; 3]>::try_from(losses).ok().filter(|losses| !losses[0].is_nan());
+        let losses = (!losses[0].is_nan()).then(|| StageLosses {
+            after: losses[0],
+            known: KnownLosses { alone: losses[1], before: losses[2] },
+        });
         Ok(LevelResult { fields, report: report.levels.into_iter().next(), losses })
     }
 }

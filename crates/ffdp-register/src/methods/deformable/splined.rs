@@ -15,7 +15,7 @@ use ffdp_burn::transform::BsplineTransform;
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Geometry, Physical};
 use ffdp_optim::{Direction, Lbfgs, LineSearch, Minimizer, Objective as _, Point, Steepest, Steps};
-use ffdp_parallel::{Coefficients, FieldModel, ShardedObjective, SplineModel};
+use ffdp_parallel::deform::{Coefficients, FieldModel, ShardedObjective, SplineModel};
 
 /// A level of control points, from the spline that `fields` are, or on top of what they are.
 pub(super) fn begin(

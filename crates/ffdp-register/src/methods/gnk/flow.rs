@@ -15,7 +15,7 @@ use burn::tensor::TensorData;
 
 use ffdp_burn::ops::combination;
 use ffdp_image::error::Result;
-use ffdp_parallel::{DisplacementBounds, PeriodicGrid, Sharded};
+use ffdp_parallel::{DisplacementBounds, Sharded, periodic::PeriodicGrid};
 
 /// Characteristics of one step: where what arrives at the voxels comes from.
 #[derive(Clone)]

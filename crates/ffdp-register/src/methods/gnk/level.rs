@@ -16,7 +16,11 @@ use crate::pair::LevelPair;
 use crate::report::NewtonStep;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical};
-use ffdp_parallel::{FieldVector, Gap, PaddedGrid, Sharded};
+use ffdp_parallel::{
+    Sharded,
+    deform::FieldVector,
+    periodic::{Gap, PaddedGrid},
+};
 
 /// A level under way.
 struct Level {
@@ -32,7 +36,7 @@ struct Level {
 
 /// A level of `settings`.
 pub(super) fn begin(settings: &GnkSettings, task: &LevelTask) -> Result<Box<dyn Deformation>> {
-    let &LevelTask { pair, affine, ref fields, full, place: [index, count] } = task;
+    let &LevelTask { pair, affine, ref fields, full, index, levels } = task;
     check_places(pair)?;
     let grid = &pair.grids[0];
     let unit = unit_mm(full);
@@ -61,7 +65,7 @@ pub(super) fn begin(settings: &GnkSettings, task: &LevelTask) -> Result<Box<dyn 
     let regularizing = Regularizing {
         first: if begins { settings.beta.max(1.0) } else { settings.beta },
         beta: settings.beta,
-        bounds: settings.determinant.filter(|_| index + 1 == count),
+        bounds: settings.determinant.filter(|_| index + 1 == levels),
     };
     let search = WeightSearch::new(&mut problem, start, regularizing, settings.newton())?;
     Ok(Box::new(Level { problem, search, padded, to_voxels, gone: Vec::new(), begun: false }))

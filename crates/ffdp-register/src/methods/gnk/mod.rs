@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::deformable::{Deformation, FieldMethod, LevelTask};
+use super::deformable::{Buffers, Deformation, FieldMethod, LevelTask};
 use crate::models::{Model, Velocity};
 use crate::settings::{
     ConvergenceSettings, Descent, LevelSettings, OptimizerSettings, Regularization, Similarity,
@@ -35,6 +35,7 @@ use crate::settings::{
 use ffdp_burn::ops::{Accumulation, Update};
 use ffdp_image::error::{Error, Result};
 use ffdp_optim::GaussNewtonOptions;
+use ffdp_parallel::planner::{FieldBuffers, VECTOR};
 
 /// Gauss-Newton-Krylov registration: few exact steps where others take many short ones. The map is the flow along a
 /// stationary velocity, its inverse the flow back.
@@ -181,15 +182,13 @@ impl FieldMethod for GnkSettings {
         None
     }
 
-    fn host_bytes_per_voxel(&self) -> u64 {
-        // All of it is counted as steps that are kept.
-        0
-    }
-
-    /// As many as `74 + n` numbers a voxel are, `n` the steps of time (Brunn et al. 2020): the planner counts two
-    /// vectors for each, and five more.
-    fn kept_steps(&self) -> Option<usize> {
-        Some(((NUMBERS + self.time_steps).div_ceil(3) - 5).div_ceil(2))
+    /// `74 + n` numbers a voxel, `n` the steps of time (Brunn et al. 2020), as an odd number of vectors; and what is
+    /// squared for the map of the velocity.
+    fn buffers(&self) -> Buffers {
+        let vectors = (NUMBERS + self.time_steps).div_ceil(3) | 1;
+        let state_bytes = vectors as u64 * VECTOR;
+        let fields = FieldBuffers { fields: 1, state_bytes, squared: SQUARINGS as u64 + 2 };
+        Buffers { cpu_bytes: state_bytes, fields }
     }
 
     fn takes_landmarks(&self) -> bool {

@@ -16,7 +16,7 @@ use super::flow::sum;
 use ffdp_burn::ops::{Symbol, component_dot};
 use ffdp_image::error::Result;
 use ffdp_optim::pcg;
-use ffdp_parallel::{FieldVector, PeriodicGrid, Sharded};
+use ffdp_parallel::{Sharded, deform::FieldVector, periodic::PeriodicGrid};
 
 /// Which inverse the conjugate gradients begin from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

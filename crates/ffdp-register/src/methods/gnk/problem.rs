@@ -22,7 +22,13 @@ use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::ops::{Symbol, component_dot};
 use ffdp_image::error::{Error, Result};
 use ffdp_optim::{Curved, Objective, Point, Space};
-use ffdp_parallel::{FieldVector, PeriodicGrid, Reduction, Sharded, ShardedComparison, min_max};
+use ffdp_parallel::{
+    Sharded,
+    collective::Reduction,
+    deform::{FieldVector, ShardedComparison},
+    ops::min_max,
+    periodic::PeriodicGrid,
+};
 
 /// What of a problem can be chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]

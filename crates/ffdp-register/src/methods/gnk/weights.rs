@@ -7,7 +7,7 @@ use super::problem::VelocityProblem;
 use crate::report::NewtonStep;
 use ffdp_image::error::{Error, Result};
 use ffdp_optim::{GaussNewton, GaussNewtonOptions, Space};
-use ffdp_parallel::FieldVector;
+use ffdp_parallel::deform::FieldVector;
 
 /// What the determinant of the map's derivative must not leave.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ use super::rigid::rotation;
 use crate::pair::LevelPair;
 use ffdp_burn::losses::{NormalizedMutualInformation, SimilarityLoss};
 use ffdp_image::error::Result;
-use ffdp_parallel::Outside;
+use ffdp_parallel::alignment::Outside;
 
 /// Part of the joint entropy that two images share which needs no comparison.
 const ENOUGH: f64 = 0.1;

@@ -28,7 +28,7 @@ use crate::settings::{
     OrientationSettings,
 };
 use ffdp_image::error::Result;
-use ffdp_image::image::{Geometry, Matrix3};
+use ffdp_image::image::{Geometry, Matrix3, Volume};
 
 /// A moments stage, from `found` on.
 pub(crate) fn moments(
@@ -44,30 +44,22 @@ pub(crate) fn moments(
     let mut level = LevelSettings { shrink, iterations: settings.refinement };
     let pair = run.whole_pair(&mut level)?;
     let aligned = pair.alignment(settings.similarity.loss(), settings.outside);
-    let [fixed, moving] = pair.volumes()?;
-    let announced = level_start("moments", 0, &[level], fixed.geometry.size);
+    let images = pair.volumes()?;
+    let size = images[0].geometry.size;
+    let announced = level_start("moments", 0, &[level], size);
     let mut stop = Stop::IterationsSpent;
     if run.observer.level_started(&announced).is_break() {
         stop = Stop::Cancelled;
     }
 
-    let masses = [&fixed, &moving].map(|image| Mass::of(image, settings.foreground));
-    let frame = Frame { centre_mm: masses[0].centre_mm, radius_mm: masses[0].radius_mm() };
-    let centres = match settings.centre {
-        MomentsCentre::Mass => masses.map(|mass| mass.centre_mm),
-        MomentsCentre::Frame => [&fixed, &moving].map(|image| image.geometry.center_mm()),
-    };
-    let mut candidates = candidates(settings, &found.affine, centres, &masses);
-    if let Some(search) = &settings.search {
-        let grids = [&fixed.geometry, &moving.geometry];
-        candidates.extend(searched(&aligned, search, &found.affine, (centres, grids))?);
-    }
-    candidates.retain(|map| keeps_planes(map, &fixed.geometry, &moving.geometry));
+    let shapes = Shapes::of(&images, settings);
+    let frame = shapes.frame();
+    let candidates = shapes.candidates(&aligned, settings, &found.affine)?;
     let tried = compared(&aligned, settings, frame, candidates)?;
     let margin = settings.search.as_ref().and_then(|_| margin(&tried));
     let Some(best) = tried.into_iter().next() else {
         // Says how little of the images meets, for there was no candidate with more.
-        let onto = translation(&found.affine, centres);
+        let onto = translation(&found.affine, shapes.centres_mm);
         check_overlap(&run.grids[0], &run.grids[1], &onto)?;
         unreachable!("a candidate that overlaps was tried")
     };
@@ -80,7 +72,7 @@ pub(crate) fn moments(
         false => (best.map, None),
     };
     let seconds = start.elapsed().as_secs_f64();
-    let (shrink, size) = (level.shrink, fixed.geometry.size);
+    let shrink = level.shrink;
     let mut level =
         LevelReport { shrink, size, losses: best.losses, stop, seconds, newton: Vec::new() };
     if run.observer.level_finished(&level).is_break() {
@@ -100,19 +92,77 @@ pub(crate) fn moments(
     Ok(StageResult { found, report, loss_without, loss_before })
 }
 
-/// The most alike of all orientations, centre on centre.
-fn searched(
-    aligned: &AlignedPair,
-    search: &OrientationSettings,
-    initial: &Map,
-    (centres, grids): ([[f64; 3]; 2], [&Geometry; 2]),
-) -> Result<Vec<Map>> {
-    let frames = grids.map(Geometry::center_mm);
-    let placed = |turn: &Matrix3| {
-        let turned = Map::from_parts(*turn, [0.0; 3]).then(initial).linear();
-        [centres, frames].map(|centres| onto(turned, centres)).to_vec()
-    };
-    orientations(aligned, search, across(grids[0], plane_axis(grids[0])), placed)
+/// What placements of two images are made of.
+struct Shapes<'a> {
+    grids: [&'a Geometry; 2],
+    masses: [Mass; 2],
+    /// What is laid onto each other, RAS mm.
+    centres_mm: [[f64; 3]; 2],
+}
+
+impl<'a> Shapes<'a> {
+    fn of(images: &'a [Volume; 2], settings: &MomentsSettings) -> Self {
+        let grids = images.each_ref().map(|image| &image.geometry);
+        let masses = images.each_ref().map(|image| Mass::of(image, settings.foreground));
+        let centres_mm = match settings.centre {
+            MomentsCentre::Mass => masses.map(|mass| mass.centre_mm),
+            MomentsCentre::Frame => grids.map(Geometry::center_mm),
+        };
+        Self { grids, masses, centres_mm }
+    }
+
+    /// That of the fixed image.
+    fn frame(&self) -> Frame {
+        let mass = &self.masses[0];
+        Frame { centre_mm: mass.centre_mm, radius_mm: mass.radius_mm() }
+    }
+
+    /// What is tried: the headers, the centres, the axes, and the best of a search; nothing that turns a plane over.
+    fn candidates(
+        &self,
+        aligned: &AlignedPair,
+        settings: &MomentsSettings,
+        initial: &Map,
+    ) -> Result<Vec<Map>> {
+        let mut maps = vec![*initial, translation(initial, self.centres_mm)];
+        if settings.order == MomentsOrder::Second {
+            maps.extend(self.along_axes(1.0));
+            if settings.reflections {
+                maps.extend(self.along_axes(-1.0));
+            }
+        }
+        if let Some(search) = &settings.search {
+            maps.extend(self.searched(aligned, search, initial)?);
+        }
+        maps.retain(|map| keeps_planes(map, self.grids));
+        Ok(maps)
+    }
+
+    /// Axes onto axes with every choice of signs, whose determinant has the sign of `proper`.
+    fn along_axes(&self, proper: f64) -> [Map; 4] {
+        let axes = self.masses.map(|mass| mass.axes());
+        [[1., 1., 1.], [1., -1., -1.], [-1., 1., -1.], [-1., -1., 1.]].map(|signs| {
+            let turn = |sign: f64| onto(turned(&axes, signs.map(|s| sign * s)), self.centres_mm);
+            let map = turn(1.0);
+            if map.determinant() * proper > 0.0 { map } else { turn(-1.0) }
+        })
+    }
+
+    /// The most alike of all orientations, centre on centre.
+    fn searched(
+        &self,
+        aligned: &AlignedPair,
+        search: &OrientationSettings,
+        initial: &Map,
+    ) -> Result<Vec<Map>> {
+        let frames = self.grids.map(Geometry::center_mm);
+        let placed = |turn: &Matrix3| {
+            let turned = Map::from_parts(*turn, [0.0; 3]).then(initial).linear();
+            [self.centres_mm, frames].map(|centres| onto(turned, centres)).to_vec()
+        };
+        let fixed = self.grids[0];
+        orientations(aligned, search, across(fixed, plane_axis(fixed)), placed)
+    }
 }
 
 /// Candidates after their improvement, the most promising first; of a search the best of different ones.
@@ -217,34 +267,9 @@ impl RefinedCandidate {
     }
 }
 
-/// What is tried: the headers, the centres, and the axes with every choice of signs.
-fn candidates(
-    settings: &MomentsSettings,
-    initial: &Map,
-    centres: [[f64; 3]; 2],
-    masses: &[Mass; 2],
-) -> Vec<Map> {
-    let mut maps = vec![*initial, translation(initial, centres)];
-    if settings.order == MomentsOrder::Second {
-        let axes = masses.map(|mass| mass.axes());
-        let signs = |proper: f64| {
-            [[1., 1., 1.], [1., -1., -1.], [-1., 1., -1.], [-1., -1., 1.]].map(|signs| {
-                let turn = |sign: f64| onto(turned(&axes, signs.map(|s| sign * s)), centres);
-                let map = turn(1.0);
-                if map.determinant() * proper > 0.0 { map } else { turn(-1.0) }
-            })
-        };
-        maps.extend(signs(1.0));
-        if settings.reflections {
-            maps.extend(signs(-1.0));
-        }
-    }
-    maps
-}
-
 /// Whether `map` does not turn a plane over: what would be seen from behind is a mirror image. Always
 /// so for volumes.
-fn keeps_planes(map: &Map, fixed: &Geometry, moving: &Geometry) -> bool {
+fn keeps_planes(map: &Map, [fixed, moving]: [&Geometry; 2]) -> bool {
     let axis = plane_axis(fixed);
     let Some((normal, of_moving)) = across(fixed, axis).zip(across(moving, axis)) else {
         return true;

@@ -14,14 +14,15 @@ use crate::pair::LevelPair;
 use crate::places::Places;
 use crate::tests::register;
 use crate::{
-    GreedySettings, LinearSettings, LnccSettings, MiSettings, MomentsSettings, Outcome, Preset,
-    Problem, Registration, Settings, Silent, Similarity, Stage,
+    Outcome, Preset, Problem, Registration, Settings, Silent, Similarity, Stage,
+    methods::GreedySettings,
+    settings::{LinearSettings, LnccSettings, MiSettings, MomentsSettings},
 };
 use ffdp_burn::transform::{Composite, Step};
 use ffdp_image::image::{Geometry, Matrix3, Volume};
 use ffdp_image::synth::{Modality, PhantomSettings, subject};
 use ffdp_kit::testing::gradcheck;
-use ffdp_parallel::{Outside, Sharded};
+use ffdp_parallel::{Sharded, alignment::Outside};
 
 /// Central differences of smooth functions of order 1, extrapolated.
 const FINITE_DIFFERENCES: f64 = 1e-8;

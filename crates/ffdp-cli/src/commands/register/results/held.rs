@@ -7,7 +7,7 @@ use ffdp_burn::transform::{BsplineTransform, Composite, Displacement, RoundTrip,
 use ffdp_image::image::{Affine, Geometry, LabelMap, Physical, Volume};
 use ffdp_image::io::images::{write_displacement, write_labels, write_volume};
 use ffdp_image::metrics::{Coverage, FieldPlanes, Lengths, Overlap, SimilarityMeasures, jacobian};
-use ffdp_register::{Registration, Warp, background};
+use ffdp_register::{Registration, coverage::background, result::Warp};
 
 use super::{Measured, Results, Writing};
 use crate::commands::register::args::RegisterArguments;

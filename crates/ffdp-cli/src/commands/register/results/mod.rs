@@ -10,7 +10,7 @@ use ffdp_image::metrics::{
     BeforeAfter, JacobianReport, Lengths, Overlap, SimilarityMeasures, TargetRegistrationError,
     tre_of_mapped,
 };
-use ffdp_register::{Evidence, Registration, Settings, Stage};
+use ffdp_register::{Registration, Settings, Stage, verdict::Evidence};
 
 use self::held::Held;
 use super::args::RegisterArguments;

@@ -8,7 +8,7 @@ use ffdp_image::io::images::VolumeWriter;
 use ffdp_image::metrics::{
     JacobianReport, Lengths, Motion, Overlap, OverlapCounts, SimilarityMeasures,
 };
-use ffdp_register::{Registration, background};
+use ffdp_register::{Registration, coverage::background};
 
 use super::{Measured, Results, Writing};
 use crate::commands::register::inputs::{Inputs, Labels};

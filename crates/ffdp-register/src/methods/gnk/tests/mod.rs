@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::{Flow, Preconditioner, VelocityImages, VelocityOptions, VelocityProblem};
 use ffdp_burn::losses::{Lncc, Mse, NormalizedMutualInformation, SimilarityLoss};
 use ffdp_burn::ops::{LnccFloor, LnccOptions};
-use ffdp_parallel::{DeviceMesh, FieldVector, PeriodicGrid, Sharded};
+use ffdp_parallel::{DeviceMesh, Sharded, deform::FieldVector, periodic::PeriodicGrid};
 
 /// A function of the points of `[0, 2 pi)^3` on `n` voxels an axis, cut as the grid is.
 fn volume<const C: usize>(
@@ -51,7 +51,7 @@ fn velocity(grid: &PeriodicGrid, dtype: DType, v0: f64) -> Sharded {
 }
 
 fn vector(field: Sharded) -> FieldVector {
-    FieldVector::new(vec![field], ffdp_parallel::Holders::ALONE)
+    FieldVector::new(vec![field], ffdp_parallel::hosts::Holders::ALONE)
 }
 
 fn options(preconditioner: Preconditioner) -> VelocityOptions {
