@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use super::super::text_header::refuse;
 use super::super::units::unit_in_mm;
-use super::{field, refuse};
+use super::field;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry};
 use crate::io::lps::LPS_SIGNS;
