@@ -76,7 +76,7 @@ fn check_own(path: &Path, data: &Path) -> Result<()> {
     }
     let what = format!("the voxels of {} go to a file that must not be there yet", path.display());
     let fix = "choose another name, or remove that file";
-    Err(super::refuse::refuse(data, &what, "a file of something else", fix))
+    Err(Error::file(data, &what, "a file of something else", fix))
 }
 
 /// A header and its voxels, each in a file of its own.
@@ -302,7 +302,7 @@ fn check_long(path: &Path, voxels: &Voxels, name: &str, bytes: u64) -> Result<()
     let what = "a voxel of MET_LONG or MET_ULONG must have 4 bytes, as in ITK";
     let value = format!("{} bytes where {bytes} are expected", length - voxels.start);
     let fix = "if its voxels have 8 bytes, write MET_LONG_LONG or MET_ULONG_LONG in the header";
-    Err(super::refuse::refuse(path, what, value, fix))
+    Err(Error::file(path, what, value, fix))
 }
 
 /// The header of a new image, with raw data in the named file (`LOCAL`: after it).

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 /// An [`Error::File`] on a header that can be repaired.
 pub(super) fn refuse(path: &Path, what: &str, value: impl ToString) -> Error {
-    super::refuse::refuse(path, what, value, "repair the header, or convert the image to NIfTI")
+    Error::file(path, what, value, "repair the header, or convert the image to NIfTI")
 }
 
 /// The start of a file, where its header is: `longest` bytes at most.

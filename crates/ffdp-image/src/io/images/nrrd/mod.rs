@@ -13,7 +13,7 @@ use super::header::{Format, Header, INTENT_LABEL};
 use super::new_image::{Kind, NewImage};
 use super::source::{Packing, Source};
 use super::text_header::{Voxels, both_files, refuse, start_of_file};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::lps::LPS_SIGNS;
 
 mod placement;
@@ -131,7 +131,7 @@ fn set_other_axis(header: &mut Header, axes: &Axes, path: &Path, text: &str) -> 
         Some((values, true)) => {
             let what = "the image must have one value a voxel, or three floats for a displacement";
             let fix = "of a .seg.nrrd with layers, export a label map from 3D Slicer; else convert it to NIfTI";
-            return Err(super::refuse::refuse(path, what, format!("{values} values"), fix));
+            return Err(Error::file(path, what, format!("{values} values"), fix));
         }
     }
     Ok(())
@@ -162,7 +162,7 @@ fn voxels(path: &Path, text: &str, end: u64, header: &Header) -> Result<Voxels> 
             if (name.starts_with("LIST") || name.contains('%')) && !file.exists() {
                 let what = "data must be in one file, not one for each slice";
                 let fix = "join the slices, for example with 3D Slicer or SimpleITK, and save the image as NIfTI";
-                return Err(super::refuse::refuse(path, what, format!("data file: {name}"), fix));
+                return Err(Error::file(path, what, format!("data file: {name}"), fix));
             }
             Voxels { file, start: 0, packing }
         }

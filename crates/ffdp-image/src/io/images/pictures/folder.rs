@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::{DecodedPlanes, Format, Header, Source, refuse};
+use super::{DecodedPlanes, Format, Header, Source};
 use super::{Form, ImageFormat, Jpeg, NO_SPACING, PlaneFormat, Png, Tiff, grid_as_itk};
 use crate::error::{Error, Result};
 
@@ -75,7 +75,7 @@ fn check_same(
     let text = |Form { size: [x, y], data_type }: Form| format!("{x} x {y} {data_type:?}");
     let what = format!("planes must be like {}, {}", name(first), text(expected));
     let value = format!("{} in {}", text(form), name(plane));
-    Err(refuse(folder, &what, value, "keep the planes of one image in a folder of their own"))
+    Err(Error::file(folder, &what, value, "keep the planes of one image in a folder of their own"))
 }
 
 fn name(path: &Path) -> String {
@@ -128,13 +128,13 @@ fn checked(folder: &Path, planes: &[PathBuf]) -> Result<(&'static dyn PlaneForma
     let Some(format) = first.filter(|first| planes.iter().all(|p| format_of(p) == Some(*first)))
     else {
         let what = "the planes of a folder must be of one format";
-        return Err(refuse(folder, what, series(planes.iter().map(|p| end_of(p))), FIX));
+        return Err(Error::file(folder, what, series(planes.iter().map(|p| end_of(p))), FIX));
     };
     let mut sorted = Vec::with_capacity(planes.len());
     for plane in planes {
         let Some(parts) = numbered(plane) else {
             let what = "the names of the planes of a folder must have numbers";
-            return Err(refuse(folder, what, format!("{:?}", name(plane)), FIX));
+            return Err(Error::file(folder, what, format!("{:?}", name(plane)), FIX));
         };
         sorted.push((parts, plane));
     }
@@ -143,7 +143,7 @@ fn checked(folder: &Path, planes: &[PathBuf]) -> Result<(&'static dyn PlaneForma
     if one != last {
         let what = "a folder must hold one series of planes";
         let names = sorted.iter().map(|((before, _, after), _)| format!("{before}*{after}"));
-        return Err(refuse(folder, what, series(names), FIX));
+        return Err(Error::file(folder, what, series(names), FIX));
     }
     let step = |i: usize| sorted[i + 1].0.1 - sorted[i].0.1;
     for i in 0..sorted.len() - 1 {
@@ -151,7 +151,7 @@ fn checked(folder: &Path, planes: &[PathBuf]) -> Result<(&'static dyn PlaneForma
             let what = "the numbers of the planes must grow in equal steps";
             let value = format!("{} after {}", name(sorted[i + 1].1), name(sorted[i].1));
             let fix = "add the missing plane, or number the planes anew";
-            return Err(refuse(folder, what, value, fix));
+            return Err(Error::file(folder, what, value, fix));
         }
     }
     let planes = sorted.into_iter().map(|(_, plane)| plane.clone()).collect();

@@ -103,12 +103,6 @@ enum RawAxis {
     },
 }
 
-/// A refusal of the metadata in a file.
-fn refuse(path: &Path, what: &str, value: impl ToString, fix: &str) -> Error {
-    let (what, fix) = (what.to_string(), fix.to_string());
-    Error::File { path: path.to_path_buf(), what, value: value.to_string(), fix }
-}
-
 const REPAIR: &str = "repair the metadata, or convert the image anew";
 
 impl Multiscale {
@@ -133,7 +127,7 @@ impl Multiscale {
             false => {
                 let fix = "name the folder of an OME-Zarr image";
                 let value = "neither zarr.json nor .zattrs";
-                return Err(refuse(folder, "the folder must be an OME-Zarr", value, fix));
+                return Err(Error::file(folder, "the folder must be an OME-Zarr", value, fix));
             }
         };
         let json = read_json(&file)?;
@@ -147,10 +141,10 @@ impl Multiscale {
             }
             let what = "the group must hold an image (multiscales)";
             let fix = "name the folder of an image inside it, such as plate.zarr/A/1/0";
-            return Err(refuse(&file, what, "none", fix));
+            return Err(Error::file(&file, what, "none", fix));
         };
         let raw = RawMultiscale::deserialize(first).map_err(|reason| {
-            refuse(&file, "multiscales must be as OME-NGFF has them", reason, REPAIR)
+            Error::file(&file, "multiscales must be as OME-NGFF has them", reason, REPAIR)
         })?;
         let own = attributes.get(OWN).and_then(|own| Own::deserialize(own).ok());
         let is_labels = !ome["image-label"].is_null();
@@ -168,12 +162,12 @@ impl Multiscale {
         let raw_axes: Vec<RawAxis> = if raw.axes.is_empty() { names() } else { raw.axes };
         let axes = axes(raw_axes).map_err(|value| {
             let what = "the axes must be 1 to 3 of space, and at most one each of time and channel";
-            refuse(file, what, value, REPAIR)
+            Error::file(file, what, value, REPAIR)
         })?;
         let count = axes.len();
         let failed = |value: String| {
             let what = format!("a level must have a scale and translation of {count} axes");
-            refuse(file, &what, value, REPAIR)
+            Error::file(file, &what, value, REPAIR)
         };
         let common = transformations(&raw.transformations, count).map_err(failed)?;
         let mut levels = Vec::new();
@@ -187,12 +181,17 @@ impl Multiscale {
             let inside = !dataset.path.split('/').any(|part| part == "..")
                 && !Path::new(&dataset.path).is_absolute();
             if !inside {
-                return Err(refuse(file, "a level lies in the folder", dataset.path, REPAIR));
+                return Err(Error::file(file, "a level lies in the folder", dataset.path, REPAIR));
             }
             levels.push(Level { path: dataset.path, scale, translation });
         }
         if levels.is_empty() {
-            return Err(refuse(file, "an image has at least one level (datasets)", "none", REPAIR));
+            return Err(Error::file(
+                file,
+                "an image has at least one level (datasets)",
+                "none",
+                REPAIR,
+            ));
         }
         let (folder, file, warnings) = (folder.to_path_buf(), file.to_path_buf(), Vec::new());
         Ok(Self { folder, file, is_v3, is_labels, axes, levels, own, warnings })
