@@ -37,14 +37,15 @@ pub fn table(t: &[Tensor<5>], kernel: ParzenKernel) -> Tensor<5> {
     ops::joint_histogram(t[0].clone(), t[1].clone(), &options).reshape([1, 1, 1, 32, 32])
 }
 
-pub fn losses() -> Vec<Case> {
-    // F, M; and dM in the same sweep, the upstream gradient being one number.
-    let floor = [8.0, 12.0];
+/// F, M; and dM in the same sweep, the upstream gradient being one number.
+const FLOOR: [f64; 2] = [8.0, 12.0];
+
+pub fn local_correlations() -> Vec<Case> {
     let inputs = vec![tracked(Kind::Image), plain(Kind::Image)];
     vec![
         Case {
             name: "lncc w7",
-            floor,
+            floor: FLOOR,
             inputs: inputs.clone(),
             variants: vec![
                 fused("fused", |t| lncc(t, 7, Exact)),
@@ -55,13 +56,19 @@ pub fn losses() -> Vec<Case> {
         },
         Case {
             name: "lncc w9",
-            floor,
-            inputs: inputs.clone(),
+            floor: FLOOR,
+            inputs,
             variants: vec![
                 fused("fused", |t| lncc(t, 9, Exact)),
                 burn("burn separable", 80.0, |t| composed_lncc(t, 9, BoxFilter::Separable)),
             ],
         },
+    ]
+}
+
+pub fn of_intensities() -> Vec<Case> {
+    let inputs = vec![tracked(Kind::Image), plain(Kind::Image)];
+    vec![
         Case {
             name: "mi 32 bins",
             // F, M; then, the table being known, F, M, dM.
@@ -95,7 +102,7 @@ pub fn losses() -> Vec<Case> {
         },
         Case {
             name: "mse",
-            floor,
+            floor: FLOOR,
             inputs,
             variants: vec![
                 fused("fused", mse),

@@ -17,7 +17,8 @@ pub fn cases() -> Vec<Case> {
     cases.extend(fields::fields());
     cases.extend(splines::control_points());
     cases.extend(splines::votes());
-    cases.extend(losses::losses());
+    cases.extend(losses::local_correlations());
+    cases.extend(losses::of_intensities());
     cases.extend(losses::halves());
     cases.push(losses::labels());
     cases.extend(features::features());

@@ -108,8 +108,17 @@ fn format_of(path: &Path) -> Option<usize> {
     PLANE_FORMATS.iter().position(|(format, _)| format.is_named(path))
 }
 
-/// The name of a plane in three: what is before its number, the number, what is after it.
-fn numbered(path: &Path) -> Option<(String, u64, String)> {
+/// The name of a plane.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Numbered {
+    /// What is before the number.
+    before: String,
+    number: u64,
+    /// What is after it, in lower case.
+    after: String,
+}
+
+fn numbered(path: &Path) -> Option<Numbered> {
     let name = name(path);
     let stem = path.file_stem()?.to_string_lossy().into_owned();
     let is_digit = |c: char| c.is_ascii_digit();
@@ -118,7 +127,7 @@ fn numbered(path: &Path) -> Option<(String, u64, String)> {
         .rfind(|c| !is_digit(c))
         .map_or(0, |at| at + stem[at..].chars().next().map_or(1, char::len_utf8));
     let number = stem[start..end].parse().ok()?;
-    Some((stem[..start].to_string(), number, name[end..].to_lowercase()))
+    Some(Numbered { before: stem[..start].to_string(), number, after: name[end..].to_lowercase() })
 }
 
 /// The format of all planes, and the planes in order.
@@ -132,20 +141,21 @@ fn checked(folder: &Path, planes: &[PathBuf]) -> Result<(&'static dyn PlaneForma
     };
     let mut sorted = Vec::with_capacity(planes.len());
     for plane in planes {
-        let Some(parts) = numbered(plane) else {
+        let Some(name_of_plane) = numbered(plane) else {
             let what = "the names of the planes of a folder must have numbers";
             return Err(Error::file(folder, what, format!("{:?}", name(plane)), FIX));
         };
-        sorted.push((parts, plane));
+        sorted.push((name_of_plane, plane));
     }
     sorted.sort();
-    let [one, last] = [&sorted[0], &sorted[sorted.len() - 1]].map(|((a, _, b), _)| (a, b));
-    if one != last {
+    let ends = [&sorted[0], &sorted[sorted.len() - 1]];
+    let [first, last] = ends.map(|(name, _)| (&name.before, &name.after));
+    if first != last {
         let what = "a folder must hold one series of planes";
-        let names = sorted.iter().map(|((before, _, after), _)| format!("{before}*{after}"));
+        let names = sorted.iter().map(|(name, _)| format!("{}*{}", name.before, name.after));
         return Err(Error::file(folder, what, series(names), FIX));
     }
-    let step = |i: usize| sorted[i + 1].0.1 - sorted[i].0.1;
+    let step = |i: usize| sorted[i + 1].0.number - sorted[i].0.number;
     for i in 0..sorted.len() - 1 {
         if step(i) != step(0) || step(i) == 0 {
             let what = "the numbers of the planes must grow in equal steps";

@@ -72,6 +72,13 @@ pub struct Own {
     pub direction: String,
 }
 
+/// The same as numbers.
+struct OwnNumbers {
+    spacing_mm: [f64; 3],
+    origin_mm: [f64; 3],
+    direction: Matrix3,
+}
+
 #[derive(Deserialize)]
 struct RawMultiscale {
     #[serde(default)]
@@ -248,8 +255,8 @@ impl Multiscale {
         }
         let own = self.own.as_ref().and_then(Own::numbers);
         let own = own.filter(|own| self.agrees(own, &mut warnings));
-        if let Some((_, _, own)) = &own {
-            direction = *own;
+        if let Some(own) = &own {
+            direction = own.direction;
         } else if !placed {
             warnings.retain(|warning| !warning.is_empty());
         }
@@ -262,9 +269,9 @@ impl Multiscale {
         let unplaced = Geometry::new(size, spacing).map_err(&at)?;
         let mut geometry =
             Geometry::from_affine(size, Affine::from_parts(linear, origin)).map_err(at)?;
-        if let Some((spacing_mm, origin_mm, direction)) = own.filter(|_| level == 0) {
-            (geometry.spacing_mm, geometry.origin_mm) = (spacing_mm, origin_mm);
-            geometry.direction = direction;
+        if let Some(own) = own.filter(|_| level == 0) {
+            (geometry.spacing_mm, geometry.origin_mm) = (own.spacing_mm, own.origin_mm);
+            geometry.direction = own.direction;
         } else {
             geometry.spacing_mm = unplaced.spacing_mm;
         }
@@ -272,8 +279,8 @@ impl Multiscale {
     }
 
     /// Whether our own placement is still that of level 0: another tool may have moved the image.
-    fn agrees(&self, own: &([f64; 3], [f64; 3], Matrix3), warnings: &mut Vec<String>) -> bool {
-        let (spacing, origin, direction) = own;
+    fn agrees(&self, own: &OwnNumbers, warnings: &mut Vec<String>) -> bool {
+        let OwnNumbers { spacing_mm: spacing, origin_mm: origin, direction } = own;
         let level = &self.levels[0];
         let agree = self.axes.iter().enumerate().all(|(i, axis)| {
             let Kind::Space(j) = axis.kind else { return true };
@@ -327,7 +334,7 @@ impl Own {
         }
     }
 
-    fn numbers(&self) -> Option<([f64; 3], [f64; 3], Matrix3)> {
+    fn numbers(&self) -> Option<OwnNumbers> {
         let numbers = |text: &str| -> Option<Vec<f64>> {
             let number = |word: &str| word.parse::<f64>().ok().filter(|number| number.is_finite());
             text.split(' ').map(number).collect()
@@ -336,7 +343,8 @@ impl Own {
         let direction = numbers(&self.direction).filter(|numbers| numbers.len() == 9)?;
         let direction: Matrix3 =
             std::array::from_fn(|i| std::array::from_fn(|j| direction[3 * i + j]));
-        Some((triple(&self.spacing_mm)?, triple(&self.origin_mm)?, direction))
+        let (spacing_mm, origin_mm) = (triple(&self.spacing_mm)?, triple(&self.origin_mm)?);
+        Some(OwnNumbers { spacing_mm, origin_mm, direction })
     }
 }
 
