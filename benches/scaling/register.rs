@@ -120,7 +120,9 @@ pub fn run(settings: &Settings, fit: &Fit, devices: &[Device]) -> Result<()> {
     println!("images made in {:.1} s, GB {}", begin.elapsed().as_secs_f64(), memory(devices));
     devices.iter().for_each(Device::memory_cleanup);
     let start = Instant::now();
-    let mut found: Option<(Sharded, Geometry)> = None;
+    let levels =
+        Levels { full: &full, grids: [&fixed, &moving], mesh: &mesh, one: &one, moving_mesh };
+    let mut found: Option<OnGrid> = None;
     println!(
         "{:>7} {:>16} {:>7} {:>9} {:>8} {:>8} {:>9} {:>9} {:>14}",
         "shrink",
@@ -134,49 +136,11 @@ pub fn run(settings: &Settings, fit: &Fit, devices: &[Device]) -> Result<()> {
         "GB used/held"
     );
     for (shrink, count) in settings.shrink.iter().zip(&settings.iterations) {
-        let start = Instant::now();
-        let grids = [level_geometry(&fixed, *shrink, 8)?, level_geometry(&moving, *shrink, 8)?];
-        let here = match grids[0].len() <= settings.whole && grids[0] != fixed {
-            true => &one,
-            false => &mesh,
-        };
-        let on_level = level_images(&full, [&fixed, &moving], &grids, [here, moving_mesh])?;
-        let displacement = match found.take() {
-            Some((field, from)) => resample_displacement(&field, [&from, &grids[0]], here)?,
-            None => zero_displacement(&layout(&grids[0], here)?, here)?,
-        };
-        let options = DeformOptions {
-            displacement_scale: index_affine(&grids[0], &grids[1], &Affine::identity()).linear(),
-            ..common.options()
-        };
-        let state = ShardedState::new(vec![displacement]);
-        // The first iteration meets new kernels, memory and neighbours.
-        wait(here)?;
-        let timed = Instant::now();
-        let mut work = ShardedDeform::new(on_level, state, &options, here)?;
-        let mut losses = numbers(work.iterate(1)?)?;
-        wait(here)?;
-        let begun = timed.elapsed().as_secs_f64();
-        let timed = Instant::now();
-        if *count > 1 {
-            losses.extend(numbers(work.iterate(*count - 1)?)?);
-            wait(here)?;
-        }
-        let ms = timed.elapsed().as_secs_f64() * 1e3 / (*count - 1).max(1) as f64;
-        let displacement = work.into_state().fields.remove(0);
-        let shards = displacement.layout().count();
-        let size = format!("{:?}", grids[0].size);
-        let held = memory(devices);
-        let seconds = start.elapsed().as_secs_f64();
-        let [first, last] = [losses.first(), losses.last()].map(|loss| *loss.unwrap_or(&f64::NAN));
-        println!(
-            "{shrink:>7} {size:>16} {shards:>7} {seconds:>9.2} {begun:>8.2} {ms:>8.2} {first:>9.5} {last:>9.5} {held:>14}"
-        );
-        found = Some((displacement, grids[0].clone()));
+        found = Some(levels.register(*shrink, *count, found, (settings, devices))?);
     }
     println!("registration {:.2} s", start.elapsed().as_secs_f64());
     devices.iter().for_each(Device::memory_cleanup);
-    let (field, _) = found.expect("there is a level");
+    let field = found.expect("there is a level").displacement;
     let after = similarity(settings, &full, Some(&field), [&fixed, &moving], "after")?;
     let [folds, off, length] = quality(&field, &full.fixed, &scene)?;
     drop(field);
@@ -187,6 +151,77 @@ pub fn run(settings: &Settings, fit: &Fit, devices: &[Device]) -> Result<()> {
     println!("LNCC mean {before:.5} -> {after:.5}; with the known displacement {best:.5}");
     println!("folds {folds}; in the head mean |u - v| {off:.3} voxel of mean |v| {length:.3}");
     Ok(())
+}
+
+/// What levels are made of.
+struct Levels<'a> {
+    full: &'a ShardedImages,
+    grids: [&'a Geometry; 2],
+    /// Of levels that are cut.
+    mesh: &'a DeviceMesh,
+    /// Of those that are not.
+    one: &'a DeviceMesh,
+    moving_mesh: &'a DeviceMesh,
+}
+
+/// A displacement, and the grid of the fixed image that it lies on.
+struct OnGrid {
+    displacement: Sharded,
+    grid: Geometry,
+}
+
+impl Levels<'_> {
+    /// Registers on a level, from what the level before has `found`, and prints its row.
+    fn register(
+        &self,
+        shrink: f64,
+        count: usize,
+        found: Option<OnGrid>,
+        (settings, devices): (&Settings, &[Device]),
+    ) -> Result<OnGrid> {
+        let start = Instant::now();
+        let [fixed, moving] = self.grids;
+        let grids = [level_geometry(fixed, shrink, 8)?, level_geometry(moving, shrink, 8)?];
+        let here = match grids[0].len() <= settings.whole && grids[0] != *fixed {
+            true => self.one,
+            false => self.mesh,
+        };
+        let on_level = level_images(self.full, self.grids, &grids, [here, self.moving_mesh])?;
+        let displacement = match found {
+            Some(found) => {
+                resample_displacement(&found.displacement, [&found.grid, &grids[0]], here)?
+            }
+            None => zero_displacement(&layout(&grids[0], here)?, here)?,
+        };
+        let map = index_affine(&grids[0], &grids[1], &Affine::identity());
+        let options =
+            DeformOptions { displacement_scale: map.linear(), ..settings.common.options() };
+        let state = ShardedState::new(vec![displacement]);
+        // The first iteration meets new kernels, memory and neighbours.
+        wait(here)?;
+        let timed = Instant::now();
+        let mut work = ShardedDeform::new(on_level, state, &options, here)?;
+        let mut losses = numbers(work.iterate(1)?)?;
+        wait(here)?;
+        let begun = timed.elapsed().as_secs_f64();
+        let timed = Instant::now();
+        if count > 1 {
+            losses.extend(numbers(work.iterate(count - 1)?)?);
+            wait(here)?;
+        }
+        let ms = timed.elapsed().as_secs_f64() * 1e3 / (count - 1).max(1) as f64;
+        let displacement = work.into_state().fields.remove(0);
+        let shards = displacement.layout().count();
+        let [grid, _] = grids;
+        let size = format!("{:?}", grid.size);
+        let held = memory(devices);
+        let seconds = start.elapsed().as_secs_f64();
+        let [first, last] = [losses.first(), losses.last()].map(|loss| *loss.unwrap_or(&f64::NAN));
+        println!(
+            "{shrink:>7} {size:>16} {shards:>7} {seconds:>9.2} {begun:>8.2} {ms:>8.2} {first:>9.5} {last:>9.5} {held:>14}"
+        );
+        Ok(OnGrid { displacement, grid })
+    }
 }
 
 /// The pair on a level's grids.

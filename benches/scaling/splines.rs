@@ -161,86 +161,122 @@ fn time<T>(device: &Device, runs: usize, run: impl Fn() -> T) -> Result<f64> {
     Ok(times[runs / 2])
 }
 
-fn operations(
-    settings: &Settings,
-    grid: &Geometry,
-    [fixed, moving]: [&Tensor<5>; 2],
-) -> Result<()> {
-    let device = &fixed.device();
-    let size = grid.dims();
-    let voxels = grid.len() as f64;
-    let (control, [d, h, w]) = ControlGrid::covering(size, [settings.spacing; 3]);
-    // A few voxels, as after some iterations.
-    let normal = burn::tensor::Distribution::Normal(0.0, 2.0);
-    let coefficients = Tensor::<5>::random([1, 3, d, h, w], normal, device);
-    let images = VotesImages {
-        fixed: fixed.clone(),
-        moving: moving.clone(),
-        affine: affine([grid, grid], device),
-    };
-    let smooth = VotesOptions::default();
-    let whole = |counting| {
-        let histogram =
-            HistogramOptions { bins: 256, kernel: ParzenKernel::Delta, ..Default::default() };
-        VotesOptions { histogram, counting, ..VotesOptions::default() }
-    };
-    println!("{:<52} {:>9} {:>12} {:>9}", "operation", "ms", "Mvoxel/s", "GB/s");
-    let row = |name: &str, ms: f64, bytes: f64| {
-        println!("{name:<52} {ms:>9.3} {:>12.0} {:>9.1}", voxels / ms / 1e3, bytes / ms / 1e6);
-    };
-    let field = bspline(coefficients.clone(), &control, size);
-    row(
-        "field of the control points",
-        time(device, RUNS, || bspline(coefficients.clone(), &control, size))?,
-        12.0 * voxels,
-    );
-    row(
-        "its pull-back",
-        time(device, RUNS, || bspline_pull_back(field.clone(), &control, [d, h, w], [0; 3]))?,
-        12.0 * voxels,
-    );
-    let votes = |options: VotesOptions| {
-        time(device, RUNS, || bspline_votes(&images, coefficients.clone(), &control, &options))
-    };
-    row("warp and histogram in one, 32 smooth bins", votes(smooth)?, 12.0 * voxels);
-    row(
-        "  one operation after the other",
-        time(device, RUNS, || {
-            let field = bspline(coefficients.clone(), &control, size);
-            joint_histogram(warp(moving.clone(), field), fixed.clone(), &smooth.histogram)
-        })?,
-        12.0 * voxels,
-    );
-    for (name, counting) in [
-        ("warp and histogram in one, 256 whole bins", Counting::Automatic),
-        ("  a band of 177 bins", Counting::Band(177)),
-        ("  in global memory", Counting::Global),
-    ] {
-        row(name, votes(whole(counting))?, 12.0 * voxels);
+/// A pair of images, and control points that deform the moving one.
+struct Splines {
+    images: VotesImages,
+    coefficients: Tensor<5>,
+    control: ControlGrid,
+}
+
+impl Splines {
+    fn new(settings: &Settings, grid: &Geometry, [fixed, moving]: [&Tensor<5>; 2]) -> Self {
+        let device = &fixed.device();
+        let (control, [d, h, w]) = ControlGrid::covering(grid.dims(), [settings.spacing; 3]);
+        // A few voxels, as after some iterations.
+        let normal = burn::tensor::Distribution::Normal(0.0, 2.0);
+        let coefficients = Tensor::<5>::random([1, 3, d, h, w], normal, device);
+        let affine = affine([grid, grid], device);
+        let images = VotesImages { fixed: fixed.clone(), moving: moving.clone(), affine };
+        Self { images, coefficients, control }
     }
-    let by = whole(Counting::Automatic).histogram;
-    row(
-        "histogram alone, 256 whole bins",
-        time(device, RUNS, || joint_histogram(moving.clone(), fixed.clone(), &by))?,
-        12.0 * voxels,
-    );
-    let slope = Tensor::<3>::ones([1, 32, 32], device);
-    row(
-        "gradient of the control points, 32 smooth bins",
-        time(device, RUNS, || {
-            let coefficients = coefficients.clone();
-            bspline_votes_pull_back(&images, coefficients, &control, slope.clone(), &smooth)
-        })?,
-        12.0 * voxels,
-    );
-    if !settings.no_differences {
-        let options = whole(Counting::Automatic);
+
+    /// Control points along each axis.
+    fn points(&self) -> [usize; 3] {
+        let [_, _, d, h, w] = self.coefficients.dims();
+        [d, h, w]
+    }
+
+    fn field(&self) -> Tensor<5> {
+        let [_, _, d, h, w] = self.images.fixed.dims();
+        bspline(self.coefficients.clone(), &self.control, [d, h, w])
+    }
+
+    /// Times an operation that moves 12 bytes a voxel, and prints its row.
+    fn time<T>(&self, name: &str, run: impl Fn() -> T) -> Result<()> {
+        self.print(name, time(&self.coefficients.device(), RUNS, run)?, 12.0 * self.voxels());
+        Ok(())
+    }
+
+    fn voxels(&self) -> f64 {
+        self.images.fixed.dims().iter().product::<usize>() as f64
+    }
+
+    fn print(&self, name: &str, ms: f64, bytes: f64) {
+        let rate = self.voxels() / ms / 1e3;
+        println!("{name:<52} {ms:>9.3} {rate:>12.0} {:>9.1}", bytes / ms / 1e6);
+    }
+
+    fn votes(&self, name: &str, options: &VotesOptions) -> Result<()> {
+        self.time(name, || {
+            bspline_votes(&self.images, self.coefficients.clone(), &self.control, options)
+        })
+    }
+
+    fn histograms(&self) -> Result<()> {
+        let VotesImages { fixed, moving, .. } = &self.images;
+        let histogram = |moved, options| joint_histogram(moved, fixed.clone(), options);
+        let smooth = VotesOptions::default();
+        self.votes("warp and histogram in one, 32 smooth bins", &smooth)?;
+        self.time("  one operation after the other", || {
+            histogram(warp(moving.clone(), self.field()), &smooth.histogram)
+        })?;
+        for (name, counting) in [
+            ("warp and histogram in one, 256 whole bins", Counting::Automatic),
+            ("  a band of 177 bins", Counting::Band(177)),
+            ("  in global memory", Counting::Global),
+        ] {
+            self.votes(name, &whole_bins(counting))?;
+        }
+        let whole = whole_bins(Counting::Automatic).histogram;
+        self.time("histogram alone, 256 whole bins", || histogram(moving.clone(), &whole))
+    }
+
+    fn gradient(&self) -> Result<()> {
+        let slope = Tensor::<3>::ones([1, 32, 32], &self.coefficients.device());
+        self.time("gradient of the control points, 32 smooth bins", || {
+            let (coefficients, smooth) = (self.coefficients.clone(), VotesOptions::default());
+            bspline_votes_pull_back(
+                &self.images,
+                coefficients,
+                &self.control,
+                slope.clone(),
+                &smooth,
+            )
+        })
+    }
+
+    fn differences(&self, spacing: f64) -> Result<()> {
+        let options = whole_bins(Counting::Automatic);
         let by = (&options, Information::Normalized, 1.0);
-        let ms =
-            time(device, 1, || bspline_differences(&images, coefficients.clone(), &control, by))?;
+        let ms = time(&self.coefficients.device(), 1, || {
+            bspline_differences(&self.images, self.coefficients.clone(), &self.control, by)
+        })?;
         // As the paper counts: six times the voxels of every support.
-        let supports = (d * h * w) as f64 * (4.0 * settings.spacing).powi(3);
-        row("gradient of the control points, differences, 256 bins", ms, 72.0 * supports);
+        let points: usize = self.points().iter().product();
+        let supports = points as f64 * (4.0 * spacing).powi(3);
+        self.print("gradient of the control points, differences, 256 bins", ms, 72.0 * supports);
+        Ok(())
+    }
+}
+
+fn whole_bins(counting: Counting) -> VotesOptions {
+    let histogram =
+        HistogramOptions { bins: 256, kernel: ParzenKernel::Delta, ..Default::default() };
+    VotesOptions { histogram, counting, ..VotesOptions::default() }
+}
+
+fn operations(settings: &Settings, grid: &Geometry, images: [&Tensor<5>; 2]) -> Result<()> {
+    let splines = Splines::new(settings, grid, images);
+    println!("{:<52} {:>9} {:>12} {:>9}", "operation", "ms", "Mvoxel/s", "GB/s");
+    splines.time("field of the control points", || splines.field())?;
+    let (field, points) = (splines.field(), splines.points());
+    splines.time("its pull-back", || {
+        bspline_pull_back(field.clone(), &splines.control, points, [0; 3])
+    })?;
+    splines.histograms()?;
+    splines.gradient()?;
+    if !settings.no_differences {
+        splines.differences(settings.spacing)?;
     }
     Ok(())
 }

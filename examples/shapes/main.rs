@@ -59,7 +59,8 @@ pub fn run(folder: &Path, iterations: usize) -> Result<[f64; 2]> {
     );
 
     let tree = ShapeTree::new(&target);
-    let distance: Vec<f64> = found.shape.points.iter().map(|&p| tree.nearest(p).1).collect();
+    let distance: Vec<f64> =
+        found.shape.points.iter().map(|&p| tree.nearest(p).distance_mm).collect();
     write_shape_with(folder.join("matched.vtk"), &found.shape, &[("distance", &distance)])?;
     Ok([before.mean, after.mean])
 }

@@ -210,67 +210,21 @@ impl CheckpointFolder {
     /// # Errors
     /// When the file is damaged, or of a run with other inputs or settings.
     fn load(&self, identity: &Identity, settings: &Settings) -> Result<Checkpoint> {
-        let path = self.file();
-        let failed = |source| Error::io(&path, "read", source);
-        let damaged = |reason: &str| {
-            let message = format!("{}: the checkpoint is damaged: {reason}", path.display());
-            Failure::user(message, "run without --resume to start anew")
-        };
-        let mut file = File::open(&path).map_err(failed)?;
-        let length = file.metadata().map_err(failed)?.len();
-        let mut read = |bytes: &mut [u8]| {
-            file.read_exact(bytes).map_err(|reason| match reason.kind() {
-                io::ErrorKind::UnexpectedEof => damaged("it is too short"),
-                _ => failed(reason).into(),
-            })
-        };
-        let mut header_length = [0; 8];
-        read(&mut header_length)?;
-        let header_length = u64::from_le_bytes(header_length);
-        if header_length > length {
-            return Err(damaged("it is too short"));
-        }
-        let (mut header, mut digest) = (vec![0; header_length as usize], [0; 32]);
-        read(&mut header)?;
-        read(&mut digest)?;
-        if Sha256::digest(&header).as_slice() != digest {
-            return Err(damaged("the checksum of its header does not match"));
-        }
-        let header: Header =
-            rmp_serde::from_slice(&header).map_err(|reason| damaged(&reason.to_string()))?;
+        let mut reader = Reader::open(self.file())?;
+        let header = reader.header()?;
         let differences = identity.differences(&header.identity);
         if !differences.is_empty() {
             return Err(Failure::user(
                 format!(
                     "{} is of another run: {} changed since",
-                    path.display(),
+                    reader.path.display(),
                     differences.join(", ")
                 ),
                 "give the same files and flags as before, or run without --resume, with --overwrite, to \
                  start anew",
             ));
         }
-        let mut hash = Sha256::new();
-        let mut field = |grid: Grid| {
-            let geometry = Geometry::from(grid);
-            let plane = 3 * geometry.size[0] * geometry.size[1];
-            SavedField::read(geometry, |planes| {
-                let mut values = vec![0.0f32; plane * planes.len()];
-                let bytes = bytemuck::cast_slice_mut::<f32, u8>(&mut values);
-                read(bytes)?;
-                digests(bytes).iter().for_each(|digest| hash.update(digest));
-                Ok::<_, Failure>(values)
-            })
-        };
-        let mut fields = |grids: Vec<Grid>| -> Result<Vec<SavedField>> {
-            grids.into_iter().map(&mut field).collect()
-        };
-        let found = fields(header.found)?;
-        let carried = fields(header.carried)?;
-        read(&mut digest)?;
-        if hash.finalize().as_slice() != digest {
-            return Err(damaged("its checksum does not match"));
-        }
+        let [found, carried] = reader.fields([header.found, header.carried])?;
         let named = |(saved, stage): (SavedStage, &ffdp_register::Stage)| {
             let SavedStage { levels, loss_after, undone, margin, seconds } = saved;
             StageReport { transform: stage.name(), levels, loss_after, undone, margin, seconds }
@@ -321,6 +275,82 @@ impl CheckpointFolder {
             }
             file.write_all(&hash.finalize())
         })?)
+    }
+}
+
+/// A file that is read from its beginning to its end.
+struct Reader {
+    path: PathBuf,
+    file: File,
+}
+
+impl Reader {
+    fn open(path: PathBuf) -> Result<Self> {
+        let file = File::open(&path).map_err(|source| Error::io(&path, "read", source))?;
+        Ok(Self { path, file })
+    }
+
+    fn damaged(&self, reason: &str) -> Failure {
+        let message = format!("{}: the checkpoint is damaged: {reason}", self.path.display());
+        Failure::user(message, "run without --resume to start anew")
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_exact(bytes).map_err(|reason| match reason.kind() {
+            io::ErrorKind::UnexpectedEof => self.damaged("it is too short"),
+            _ => Error::io(&self.path, "read", reason).into(),
+        })
+    }
+
+    /// Compares the digest that comes next with that of what came before.
+    fn check(&mut self, hash: Sha256, wrong: &str) -> Result<()> {
+        let mut digest = [0; 32];
+        self.read(&mut digest)?;
+        match hash.finalize().as_slice() == digest {
+            true => Ok(()),
+            false => Err(self.damaged(wrong)),
+        }
+    }
+
+    fn header(&mut self) -> Result<Header> {
+        let metadata = self.file.metadata();
+        let file_bytes = metadata.map_err(|source| Error::io(&self.path, "read", source))?.len();
+        let mut length = [0; 8];
+        self.read(&mut length)?;
+        let length = u64::from_le_bytes(length);
+        if length > file_bytes {
+            return Err(self.damaged("it is too short"));
+        }
+        let mut header = vec![0; length as usize];
+        self.read(&mut header)?;
+        let hash = Sha256::new_with_prefix(&header);
+        self.check(hash, "the checksum of its header does not match")?;
+        rmp_serde::from_slice(&header).map_err(|reason| self.damaged(&reason.to_string()))
+    }
+
+    /// The fields on these grids, those of the first list before those of the second.
+    fn fields(&mut self, lists: [Vec<Grid>; 2]) -> Result<[Vec<SavedField>; 2]> {
+        let mut hash = Sha256::new();
+        let mut fields = [Vec::new(), Vec::new()];
+        for (fields, grids) in fields.iter_mut().zip(lists) {
+            for grid in grids {
+                fields.push(self.field(grid, &mut hash)?);
+            }
+        }
+        self.check(hash, "its checksum does not match")?;
+        Ok(fields)
+    }
+
+    fn field(&mut self, grid: Grid, hash: &mut Sha256) -> Result<SavedField> {
+        let geometry = Geometry::from(grid);
+        let plane = 3 * geometry.size[0] * geometry.size[1];
+        SavedField::read(geometry, |planes| {
+            let mut values = vec![0.0f32; plane * planes.len()];
+            let bytes = bytemuck::cast_slice_mut::<f32, u8>(&mut values);
+            self.read(bytes)?;
+            digests(bytes).iter().for_each(|digest| hash.update(digest));
+            Ok::<_, Failure>(values)
+        })
     }
 }
 

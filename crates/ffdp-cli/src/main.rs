@@ -18,6 +18,7 @@ mod huge_pages;
 mod in_parallel;
 mod interrupt;
 mod journal;
+mod json;
 mod leftovers;
 mod manifest;
 mod memory;

@@ -15,6 +15,7 @@ use ffdp_image::io::{check_not_an_input, is_zarr_name, write_text};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
+use crate::json::to_json;
 use crate::leftovers::remove_leftovers;
 use crate::time::{unix_seconds, utc};
 
@@ -212,9 +213,7 @@ impl Claim {
     }
 
     fn write(&self, manifest: &Manifest) -> Result<()> {
-        let json = serde_json::to_string_pretty(manifest)
-            .map_err(|reason| Failure::defect(reason.to_string()))?;
-        Ok(write_text(&self.folder.join(MANIFEST), &format!("{json}\n"))?)
+        Ok(write_text(&self.folder.join(MANIFEST), &to_json(manifest)?)?)
     }
 }
 

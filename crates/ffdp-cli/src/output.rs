@@ -1,14 +1,26 @@
 //! The output folder of a run: what is there stays until the run has something to put in its place.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use ffdp_image::io::write_text;
+use ffdp_image::Error;
+use ffdp_image::io::{check_writable, write_text};
 
 use crate::failure::Result;
 use crate::journal::{Journal, Opening};
 use crate::leftovers::remove_leftovers;
 use crate::manifest::Claim;
 use crate::printer::Printer;
+
+/// Makes a folder for results, and tries whether each of these files can be written.
+///
+/// # Errors
+/// When one cannot be.
+pub fn prepare(folder: &Path, files: &[&Path]) -> Result<()> {
+    fs::create_dir_all(folder)
+        .map_err(|source| Error::io(folder, "create the output folder", source))?;
+    files.iter().try_for_each(|file| Ok(check_writable(file)?))
+}
 
 /// What a run writes about itself before it has results: settings, log and manifest.
 ///

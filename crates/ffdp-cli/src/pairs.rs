@@ -1,12 +1,17 @@
 //! The pairs of a list (CSV): what `ffdp synth` writes as `pairs.csv`, and what `--pairs` and `ffdp bench` take.
 
 use std::collections::BTreeSet;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use ffdp_image::io::{FileList, FileRow};
 
 use crate::failure::{Failure, Result};
 use crate::printer::Printer;
+
+/// The file that a request names, where it is for one pair.
+pub fn named(file: &Option<PathBuf>) -> &Path {
+    file.as_deref().expect("demanded where there is no list, and read from it where there is")
+}
 
 /// What a pair is called: by the column `name`, otherwise by its result or its files, `MOVING_to_FIXED`.
 fn name(row: &FileRow) -> String {

@@ -227,6 +227,17 @@ impl Error {
         Self::Invalid { what: what.into(), value: format!("{value:?}"), fix: fix.into() }
     }
 
+    /// An [`Error::File`] on `path`: the rule, the value that breaks it, the way out.
+    pub fn file(
+        path: &Path,
+        what: impl Into<String>,
+        value: impl ToString,
+        fix: impl Into<String>,
+    ) -> Self {
+        let (what, value, fix) = (what.into(), value.to_string(), fix.into());
+        Self::File { path: path.to_path_buf(), what, value, fix }
+    }
+
     /// An [`Error::Io`] on `path`.
     pub fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
         Self::Io { path: path.to_path_buf(), action, source }

@@ -35,6 +35,12 @@ pub fn extent([d, h, w]: [usize; 3]) -> ExtentLaunch {
     ExtentLaunch::new(d as u32, h as u32, w as u32)
 }
 
+/// Extents (D, H, W) of a tensor `[N, C, D, H, W]`.
+pub fn size(tensor: &CubeTensor) -> [usize; 3] {
+    let shape = tensor.meta.shape();
+    [shape[2], shape[3], shape[4]]
+}
+
 /// One unit a voxel: cubes along x, along y, and along z times `batch`.
 ///
 /// # Panics

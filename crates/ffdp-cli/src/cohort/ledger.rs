@@ -6,6 +6,7 @@ use ffdp_image::io::csv_line;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Result};
+use crate::json::to_json;
 use crate::printer::{Printer, failure_line, print_to_stdout, summarise};
 
 /// A number of a pair, by where its `metrics.json` has it.
@@ -188,8 +189,7 @@ impl Ledger {
             Value::Object(object)
         };
         let all: Vec<Value> = self.entries.iter().map(object).collect();
-        let text = serde_json::to_string_pretty(&all);
-        Ok(text.map_err(|reason| Failure::defect(reason.to_string()))? + "\n")
+        to_json(&all)
     }
 
     /// The heading and the rows that people see, with the means of the numbers in the last one.

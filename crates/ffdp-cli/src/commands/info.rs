@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
+use crate::json::to_json;
 use crate::printer::{self, print_to_stdout};
 
 /// A file with at most this many different integers is described as labels.
@@ -39,7 +40,7 @@ pub struct InfoArguments {
 pub fn run(request: &InfoArguments) -> Result<()> {
     if let [file] = &request.files[..] {
         let info = Info::of(file, request.volume)?;
-        return print_to_stdout(&if request.json { json(&info)? } else { info.text() });
+        return print_to_stdout(&if request.json { to_json(&info)? } else { info.text() });
     }
     let (mut infos, mut failures) = (Vec::new(), 0);
     for file in &request.files {
@@ -53,19 +54,13 @@ pub fn run(request: &InfoArguments) -> Result<()> {
         }
     }
     if request.json {
-        print_to_stdout(&json(&infos)?)?;
+        print_to_stdout(&to_json(&infos)?)?;
     }
     if failures == 0 {
         return Ok(());
     }
     let all = request.files.len();
     Err(Failure::user(format!("{failures} of {all} files could not be described"), "see above"))
-}
-
-fn json(value: &impl Serialize) -> Result<String> {
-    let json = serde_json::to_string_pretty(value);
-    let json = json.map_err(|reason| Failure::user(reason.to_string(), "report this"))?;
-    Ok(format!("{json}\n"))
 }
 
 /// Everything about a file.

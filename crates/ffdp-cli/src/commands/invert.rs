@@ -12,7 +12,8 @@ use ffdp_register::verdict::MOST_INVERSE_ERROR_VOXELS;
 
 use crate::device::DeviceChoice;
 use crate::disk::Forecast;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
+use crate::json::to_json;
 use crate::printer::{Printer, print_to_stdout};
 
 /// `ffdp invert`.
@@ -66,9 +67,7 @@ fn report(error: &RoundTrip, json: bool) -> Result<()> {
         ));
     }
     if json {
-        let json = serde_json::to_string_pretty(error);
-        let json = json.map_err(|reason| Failure::user(reason.to_string(), "report this"))?;
-        return print_to_stdout(&format!("{json}\n"));
+        return print_to_stdout(&to_json(error)?);
     }
     let RoundTrip { mean_mm, p95_mm, max_mm, p95_voxels, max_voxels } = error;
     print_to_stdout(&format!(

@@ -22,7 +22,8 @@ use ffdp_image::synth::{
 };
 
 use crate::commands::register::ImageFormat;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
+use crate::json::to_json;
 use crate::manifest::{Identity, MANIFEST, place};
 use crate::printer::{Printer, print_to_stdout};
 use manifest::{Manifest, SubjectEntry, write_pairs};
@@ -361,11 +362,6 @@ fn write_images(
         labels.finish()?;
     }
     Ok(())
-}
-
-fn to_json<T: serde::Serialize>(value: &T) -> Result<String> {
-    let json = serde_json::to_string_pretty(value);
-    json.map(|json| json + "\n").map_err(|e| Failure::user(e.to_string(), "report this"))
 }
 
 /// Makes a folder and those above it.

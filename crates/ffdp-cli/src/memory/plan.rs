@@ -19,7 +19,8 @@ use super::model::{
 };
 use crate::device::DeviceChoice;
 use crate::disk::Forecast;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
+use crate::json::to_json;
 use crate::printer::print_to_stdout;
 use crate::settings::deforms;
 
@@ -293,9 +294,7 @@ impl Plan {
     /// To stdout, for people or as JSON.
     pub fn print(&self, json: bool) -> Result<()> {
         if json {
-            let json = serde_json::to_string_pretty(self);
-            let json = json.map_err(|reason| Failure::defect(reason.to_string()))?;
-            return print_to_stdout(&format!("{json}\n"));
+            return print_to_stdout(&to_json(self)?);
         }
         print_to_stdout(&self.text())
     }

@@ -38,7 +38,7 @@ pub struct ShapeReport<'a> {
 /// Blue where the shapes agree, over white, to red at `most` millimetres and beyond.
 fn colours(shape: &Shape, target: &Shape, most: f64) -> Vec<Rgb> {
     let tree = ShapeTree::new(target);
-    let colour = |&p: &Position| diverging(2.0 * tree.nearest(p).1 / most - 1.0);
+    let colour = |&p: &Position| diverging(2.0 * tree.nearest(p).distance_mm / most - 1.0);
     shape.points.iter().map(colour).collect()
 }
 

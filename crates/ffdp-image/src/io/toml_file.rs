@@ -21,9 +21,8 @@ pub fn read_toml<T: DeserializeOwned>(path: impl AsRef<Path>, fix: &str) -> Resu
     let path = path.as_ref();
     let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, "read", source))?;
     parse(&text).map_err(|Fault { line, message, value, meant }| {
-        let what = format!("line {line}: {message}");
         let fix = meant.map_or(fix.to_string(), |meant| format!("did you mean `{meant}`?"));
-        Error::File { path: path.into(), what, value, fix }
+        Error::file(path, format!("line {line}: {message}"), value, fix)
     })
 }
 

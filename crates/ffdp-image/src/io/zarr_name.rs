@@ -73,12 +73,9 @@ pub fn parse(path: &Path) -> Result<(PathBuf, Choice)> {
             _ => None,
         };
         if known.is_none() {
-            return Err(Error::File {
-                path: path.to_path_buf(),
-                what: "after # stands a level, c=CHANNEL or t=TIME, each from 0".to_string(),
-                value: format!("{part:?}"),
-                fix: "write, for example, image.zarr#1,c=0,t=0".to_string(),
-            });
+            let what = "after # stands a level, c=CHANNEL or t=TIME, each from 0";
+            let fix = "write, for example, image.zarr#1,c=0,t=0";
+            return Err(Error::file(path, what, format!("{part:?}"), fix));
         }
     }
     Ok((folder, choice))

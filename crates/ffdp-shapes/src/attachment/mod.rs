@@ -67,9 +67,7 @@ pub struct Comparison {
 #[derive(Clone, Debug)]
 struct Target {
     points: Tensor<2>,
-    centres: Tensor<2>,
-    directions: Option<Tensor<2>>,
-    measures: Tensor<2>,
+    parts: Parts,
     /// `<nu, nu>`; transport: a factor that gives both shapes the mass 1.
     own: Tensor<1>,
 }
@@ -119,13 +117,13 @@ impl Attachment {
         let (centres, directions) = (cells.centres(&points), cells.directions(&points));
         let measures = cells.measures(&points, directions.as_ref());
         let own = measures.clone().sum();
-        let target = Target { points, centres, directions, measures, own };
+        let parts = Parts { centres, directions, measures };
+        let target = Target { points, parts, own };
         let source = CellTensors::new(source, place);
         let mut comparison = Comparison { attachment: self.clone(), kernel, source, target };
         if comparison.kernel.is_some() {
-            let Target { centres, directions, measures, .. } = &comparison.target;
-            let itself = (centres.clone(), directions.clone(), measures.clone());
-            comparison.target.own = comparison.product(&itself, &itself);
+            let own = comparison.product(&comparison.target.parts, &comparison.target.parts);
+            comparison.target.own = own;
         }
         Ok(comparison)
     }
@@ -167,7 +165,13 @@ impl Attachment {
     }
 }
 
-type Parts = (Tensor<2>, Option<Tensor<2>>, Tensor<2>);
+/// What is compared of a shape: a row for each cell.
+#[derive(Clone, Debug)]
+struct Parts {
+    centres: Tensor<2>,
+    directions: Option<Tensor<2>>,
+    measures: Tensor<2>,
+}
 
 impl Comparison {
     /// How unlike the shape is whose points `[N, 3]` are these: a number with a gradient, `[1]`.
@@ -185,19 +189,21 @@ impl Comparison {
             let (a, b) = (
                 Measure { points: centres, weights: measures / mass },
                 Measure {
-                    points: target.centres.clone(),
-                    weights: target.measures.clone() / target.own.clone().unsqueeze::<2>(),
+                    points: target.parts.centres.clone(),
+                    weights: target.parts.measures.clone() / target.own.clone().unsqueeze::<2>(),
                 },
             );
             return sinkhorn_divergence(&a, &b, settings).value;
         }
-        let parts = (centres, directions, measures);
-        let goal = (target.centres.clone(), target.directions.clone(), target.measures.clone());
-        self.product(&parts, &parts) + target.own.clone() - self.product(&parts, &goal) * 2.0
+        let parts = Parts { centres, directions, measures };
+        self.product(&parts, &parts) + target.own.clone()
+            - self.product(&parts, &target.parts) * 2.0
     }
 
     /// `<mu, nu>`.
-    fn product(&self, (x, n, a): &Parts, (y, m, b): &Parts) -> Tensor<1> {
+    fn product(&self, mu: &Parts, nu: &Parts) -> Tensor<1> {
+        let Parts { centres: x, directions: n, measures: a } = mu;
+        let Parts { centres: y, directions: m, measures: b } = nu;
         let kernel = self.kernel.as_ref().expect("made for currents and varifolds");
         let (x, y) = (x.clone(), y.clone());
         let directed = |directions| {

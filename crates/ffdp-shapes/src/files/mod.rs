@@ -167,12 +167,8 @@ fn unknown(path: &Path, name: &str) -> Error {
         Some("mz3" | "off" | "glb" | "gltf" | "3mf" | "dae") => "convert it to .ply",
         _ => "convert it, or rename it",
     };
-    Error::File {
-        path: path.to_path_buf(),
-        what: format!("the name of a shape must end in one of .{}", EXTENSIONS.join(", .")),
-        value: format!("{name:?}"),
-        fix: fix.into(),
-    }
+    let what = format!("the name of a shape must end in one of .{}", EXTENSIONS.join(", ."));
+    Error::file(path, what, format!("{name:?}"), fix)
 }
 
 /// What a file holds, not yet checked as a shape.
@@ -191,8 +187,8 @@ impl Damage {
     }
 
     fn at(self, path: &Path) -> Error {
-        let fix = "the file is damaged or of a kind that is not read; write it again".into();
-        Error::File { path: path.to_path_buf(), what: self.what, value: self.value, fix }
+        let fix = "the file is damaged or of a kind that is not read; write it again";
+        Error::file(path, self.what, self.value, fix)
     }
 }
 

@@ -22,7 +22,7 @@ pub struct SurfaceDistance {
 /// The distances from the points of `from` to the nearest place of `to`, in mm.
 pub(crate) fn distances(from: &Shape, to: &Shape) -> Vec<f64> {
     let tree = ShapeTree::new(to);
-    from.points.par_iter().map(|&p| tree.nearest(p).1).collect()
+    from.points.par_iter().map(|&p| tree.nearest(p).distance_mm).collect()
 }
 
 /// The distances between two shapes, in both directions.

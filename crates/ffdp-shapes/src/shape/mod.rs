@@ -17,7 +17,7 @@ mod tree;
 pub use crossings::self_intersections;
 pub use distance::{SurfaceDistance, surface_distance};
 pub use spacing::{Spacing, WidthAdvice, spacing, width_advice};
-pub use tree::ShapeTree;
+pub use tree::{NearestPoint, ShapeTree};
 
 use ffdp_image::image::{Affine, Physical};
 use ffdp_image::{Error, Result};

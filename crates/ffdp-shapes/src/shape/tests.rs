@@ -45,7 +45,7 @@ fn the_tree_finds_what_a_search_through_all_finds() {
     for shape in [&sphere, &cloud, &curve] {
         let tree = ShapeTree::new(shape);
         for p in random_points(100, 3) {
-            let (point, distance, cell) = tree.nearest(p);
+            let NearestPoint { point, distance_mm: distance, cell } = tree.nearest(p);
             assert!((norm(sub(point, p)) - distance).abs() < 1e-15);
             let count =
                 shape.cells.len().max(if shape.cells.is_empty() { shape.points.len() } else { 0 });
@@ -57,7 +57,7 @@ fn the_tree_finds_what_a_search_through_all_finds() {
                     }
                     Cells::Triangles(c) => Shape::mesh(shape.points.clone(), vec![c[cell]]),
                 };
-                ShapeTree::new(&one.unwrap()).nearest(p).1
+                ShapeTree::new(&one.unwrap()).nearest(p).distance_mm
             };
             let least = (0..count).map(alone).fold(f64::INFINITY, f64::min);
             assert_eq!(distance, least);
@@ -71,7 +71,7 @@ fn the_nearest_point_of_a_triangle_is_nearer_than_any_other() {
     for (seed, p) in random_points(50, 5).into_iter().enumerate() {
         let corners = random_points(3, 100 + seed as u64);
         let triangle = Shape::mesh(corners.clone(), vec![[0, 1, 2]]).unwrap();
-        let (_, distance, _) = ShapeTree::new(&triangle).nearest(p);
+        let distance = ShapeTree::new(&triangle).nearest(p).distance_mm;
         let mut least = f64::INFINITY;
         for i in 0..=200 {
             for j in 0..=200 - i {

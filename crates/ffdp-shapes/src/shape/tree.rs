@@ -5,6 +5,17 @@ use super::{Cells, Position, Shape, add, cross, dot, norm, scaled, sub};
 /// Cells in a leaf.
 const LEAF: usize = 6;
 
+/// The point of a shape that is nearest to another point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NearestPoint {
+    /// The point.
+    pub point: Position,
+    /// How far it is from the other.
+    pub distance_mm: f64,
+    /// The number of the cell that it lies on.
+    pub cell: usize,
+}
+
 /// The cells of a shape (the points of a cloud), ordered so that near ones are found without looking at all.
 #[derive(Clone, Debug)]
 pub struct ShapeTree<'a> {
@@ -83,16 +94,17 @@ impl<'a> ShapeTree<'a> {
         bounds
     }
 
-    /// The nearest point of the shape, its distance in mm, and the cell that it lies on.
-    pub fn nearest(&self, to: Position) -> (Position, f64, usize) {
-        let mut best = (self.shape.points[0], f64::INFINITY, 0);
+    /// The nearest point of the shape.
+    pub fn nearest(&self, to: Position) -> NearestPoint {
+        let mut best =
+            NearestPoint { point: self.shape.points[0], distance_mm: f64::INFINITY, cell: 0 };
         let mut radius = f64::INFINITY;
         self.within(to, &mut radius, |cell, radius| {
             let point = self.nearest_on_cell(cell as u32, to);
             let distance = norm(sub(point, to));
             if distance < *radius {
                 *radius = distance;
-                best = (point, distance, cell);
+                best = NearestPoint { point, distance_mm: distance, cell };
             }
         });
         best

@@ -138,11 +138,9 @@ pub fn save_weights<M: Module>(run: &RunFolder, epoch: usize, model: M) -> Resul
 /// A file that cannot be read or belongs to another network.
 pub fn load_weights<M: Module>(run: &RunFolder, epoch: usize, model: M) -> Result<M> {
     let path = file(&run.checkpoints(), PARTS[0], epoch);
-    let damaged = |reason: String| Error::File {
-        path: path.clone(),
-        what: "the checkpoint must hold the weights of the network in network.json".into(),
-        value: reason,
-        fix: "take another checkpoint of the run".into(),
+    let damaged = |reason: String| {
+        let what = "the checkpoint must hold the weights of the network in network.json";
+        Error::file(&path, what, reason, "take another checkpoint of the run")
     };
     let record = ModuleRecord::load(&path).map_err(|reason| damaged(reason.to_string()))?;
     model.try_load_record(record).map_err(|reason| damaged(reason.to_string()))

@@ -37,19 +37,15 @@ const EPOCH: usize = 1;
 /// A file that is no safetensors file, tensors that are missing, have another shape or are left over.
 pub fn load(path: &Path, network: TransMorph) -> Result<TransMorph> {
     let bytes = fs::read(path).map_err(|error| Error::io(path, "read", error))?;
-    let tensors = SafeTensors::deserialize(&bytes).map_err(|reason| Error::File {
-        path: path.to_path_buf(),
-        what: "weights must be a safetensors file".into(),
-        value: reason.to_string(),
-        fix: "convert a .pth file with scripts/safetensors_of.py".into(),
+    let tensors = SafeTensors::deserialize(&bytes).map_err(|reason| {
+        let fix = "convert a .pth file with scripts/safetensors_of.py";
+        Error::file(path, "weights must be a safetensors file", reason, fix)
     })?;
     let mut loader = weights::Loader::new(&tensors);
     let network = network.map(&mut loader);
-    loader.finish().map_err(|(what, value)| Error::File {
-        path: path.to_path_buf(),
-        what,
-        value,
-        fix: "check --variant, --resolution and --size against the model".into(),
+    loader.finish().map_err(|(what, value)| {
+        let fix = "check --variant, --resolution and --size against the model";
+        Error::file(path, what, value, fix)
     })?;
     Ok(network)
 }

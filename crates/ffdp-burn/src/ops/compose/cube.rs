@@ -13,7 +13,7 @@ use crate::ops::grid_sample::cube::{
     interpolate, len, offset_in, pairs_border, read_border, sample_border, slopes,
 };
 use crate::ops::grid_sample::{Accumulation, Interpolation, Padding, Sampling};
-use ffdp_kit::launch::{Extent, assert_f32, buffer, empty, extent, wide_address, zeros};
+use ffdp_kit::launch::{Extent, assert_f32, buffer, empty, extent, size, wide_address, zeros};
 
 /// Voxels of a unit that are sampled together: their displacements are on their way before the first is waited
 /// for. More would take registers, and fewer units would hide less of the time to memory.
@@ -166,11 +166,6 @@ fn to_inner(outer: &CubeTensor, inner: &CubeTensor, grad: &CubeTensor) -> CubeTe
         );
     }
     output
-}
-
-fn size(field: &CubeTensor) -> [usize; 3] {
-    let shape = field.meta.shape();
-    [shape[2], shape[3], shape[4]]
 }
 
 impl ComposeOps for CubeBackend {

@@ -4,7 +4,6 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{
@@ -16,7 +15,7 @@ use crate::ops::grid_sample::cube::{
     sample_at, slopes,
 };
 use crate::ops::grid_sample::{Interpolation, Padding};
-use ffdp_kit::launch::{Extent, address, assert_f32, buffer, empty, extent};
+use ffdp_kit::launch::{Extent, address, assert_f32, buffer, empty, extent, size};
 
 /// The components of `f`, and the rows of its Jacobian.
 const F: usize = 3;
@@ -170,11 +169,6 @@ fn inverse_kernel(
     for c in 0..3usize {
         output[voxel + c * len_points] = s[c];
     }
-}
-
-fn size(field: &CubeTensor) -> [usize; 3] {
-    let shape = field.meta.shape();
-    [shape[2], shape[3], shape[4]]
 }
 
 impl InverseOps for CubeBackend {

@@ -183,6 +183,13 @@ struct Chunk {
     gradients: [Vec<f64>; 2],
 }
 
+/// The value of a window, and what its gradient is made of.
+struct Window {
+    n: f64,
+    /// `gamma, gamma A B / D, gamma A C / D`.
+    factors: [f64; 3],
+}
+
 impl<T: Real> Sweep<'_, T> {
     /// The five products of plane `z`, summed in the plane; zeros outside the image. With weights, those of
     /// the weighted values, and the weights; nothing outside.
@@ -215,9 +222,8 @@ impl<T: Real> Sweep<'_, T> {
         pairs.map(|(plane, outside)| self.filter.plane(plane, outside, w)).collect()
     }
 
-    /// `n` and the factors of the gradient from the five means of one window:
-    /// `(n, gamma, gamma A B / D, gamma A C / D)`.
-    fn window(&self, mean: [f64; 5]) -> (f64, f64, f64, f64) {
+    /// From the five means of a window.
+    fn window(&self, mean: [f64; 5]) -> Window {
         let [f, m, ff, mm, fm] = mean;
         let [common, epsilon] = self.options.floors();
         let a = fm - f * m + common;
@@ -226,7 +232,8 @@ impl<T: Real> Sweep<'_, T> {
         let d = b * c + epsilon;
         let gamma = 2.0 * a / d;
         // Rounding may push A^2 past B C by a few ulps.
-        ((a * a / d).min(1.0), gamma, gamma * a * b / d, gamma * a * c / d)
+        let n = (a * a / d).min(1.0);
+        Window { n, factors: [gamma, gamma * a * b / d, gamma * a * c / d] }
     }
 
     /// Sweeps over the planes of one chunk.
@@ -258,11 +265,11 @@ impl<T: Real> Sweep<'_, T> {
                     // Approximately, the windows that reach the voxel add up to its own.
                     share = if exact { own * scale } else { own };
                 }
-                let (n, gamma, to_m, to_f) = self.window(means);
+                let Window { n, factors } = self.window(means);
                 chunk.sum += if counts { own * n } else { 0.0 };
                 if wanted {
                     let [f, m, ..] = means;
-                    let [gamma, to_m, to_f] = [gamma, to_m, to_f].map(|factor| share * factor);
+                    let [gamma, to_m, to_f] = factors.map(|factor| share * factor);
                     fields[0][voxel] = gamma;
                     fields[1][voxel] = to_m;
                     fields[2][voxel] = to_m * m - gamma * f;

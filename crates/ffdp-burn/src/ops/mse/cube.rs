@@ -63,18 +63,26 @@ fn gradient_kernel<N: Size, A: Float, B: Float>(
     }
 }
 
-/// Values in a vector, vectors of an image, and cubes that share them.
-fn shares(image: &CubeTensor) -> (usize, usize, u32) {
+/// How an image is shared by cubes.
+struct Shares {
+    /// Values in a vector.
+    width: usize,
+    /// Vectors of the image.
+    len: usize,
+    cubes: u32,
+}
+
+fn shares(image: &CubeTensor) -> Shares {
     let elements = image.meta.shape().num_elements();
     let width = if elements.is_multiple_of(WIDTH) { WIDTH } else { 1 };
     let len = elements / width;
-    (width, len, len.div_ceil(UNITS as usize).clamp(1, CUBES) as u32)
+    Shares { width, len, cubes: len.div_ceil(UNITS as usize).clamp(1, CUBES) as u32 }
 }
 
 impl MseOps for CubeBackend {
     fn squared_difference(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
         let (a, b) = (readable("mse", a), readable("mse", b));
-        let (width, len, cubes) = shares(&a);
+        let Shares { width, len, cubes } = shares(&a);
         let partials = empty_f32(&a, [cubes as usize]);
         unsafe {
             sum_kernel::launch_unchecked(
@@ -101,7 +109,7 @@ impl MseOps for CubeBackend {
     ) -> FloatTensor<Self> {
         assert_f32("mse", &[&grad]);
         let (a, b, grad) = (readable("mse", a), readable("mse", b), into_contiguous(grad));
-        let (width, len, cubes) = shares(&a);
+        let Shares { width, len, cubes } = shares(&a);
         let output = empty_f32(&a, a.meta.shape().clone());
         unsafe {
             gradient_kernel::launch_unchecked(

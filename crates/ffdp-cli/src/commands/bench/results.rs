@@ -3,16 +3,16 @@
 //! The list grows row by row, so that a comparison can be interrupted; other programs append rows of
 //! the same form (`scripts/peers`).
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use ffdp_image::Error;
-use ffdp_image::io::{csv_line, write_atomically};
+use ffdp_image::io::{csv_line, write_text};
 use serde::{Deserialize, Serialize};
 
 use super::cost::Cost;
 use super::scores::Scores;
 use crate::failure::{Failure, Result};
+use crate::json::to_json;
 
 /// One registration. Null where there is nothing to measure, or no way to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -134,9 +134,7 @@ impl Results {
             ));
         }
         self.rows.push(row);
-        let json = serde_json::to_string_pretty(&self.rows);
-        let json = json.map_err(|reason| Failure::defect(reason.to_string()))? + "\n";
-        Ok(write_atomically(&self.path, |file| file.write_all(json.as_bytes()))?)
+        Ok(write_text(&self.path, &to_json(&self.rows)?)?)
     }
 
     /// The rows as a table of comma-separated values; an empty field for null.

@@ -18,6 +18,7 @@ use super::apply::SpaceChoice;
 use super::chain::TransformChoice;
 use crate::cohort::{Cohort, Column, Pair, Steps};
 use crate::failure::{Failure, Result};
+use crate::json::to_json;
 use crate::nan_policy::NanPolicy;
 use crate::printer::{Printer, print_to_stdout};
 use inputs::Inputs;
@@ -242,9 +243,7 @@ pub fn run(request: &MeasureArguments) -> Result<()> {
         printer.warning(&warning);
     }
     if request.json {
-        let json = serde_json::to_string_pretty(&report);
-        let json = json.map_err(|reason| Failure::user(reason.to_string(), "report this"))?;
-        return print_to_stdout(&format!("{json}\n"));
+        return print_to_stdout(&to_json(&report)?);
     }
     print_to_stdout(&table::table(&report))
 }

@@ -22,8 +22,10 @@ use crate::cohort::{Cohort, Column, Pair, Steps, run_one};
 use crate::device::DeviceChoice;
 use crate::disk::{Forecast, Written};
 use crate::failure::Result;
+use crate::json::to_json;
 use crate::manifest::{Claim, Identity, place};
 use crate::nan_policy::NanPolicy;
+use crate::pairs::named;
 use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::progress::ProgressPrinter;
 use results::{Files, Measures, Phase, Results, summary};
@@ -108,16 +110,12 @@ pub struct PredictArguments {
 impl PredictArguments {
     /// The image that stays.
     fn fixed(&self) -> &Path {
-        self.fixed
-            .as_deref()
-            .expect("demanded where there is no list, and read from it where there is")
+        named(&self.fixed)
     }
 
     /// The image that is deformed.
     fn moving(&self) -> &Path {
-        self.moving
-            .as_deref()
-            .expect("demanded where there is no list, and read from it where there is")
+        named(&self.moving)
     }
 
     /// The request for one pair of a list.
@@ -206,7 +204,7 @@ pub fn run(request: &PredictArguments) -> Result<()> {
     let measures = run_one(&Predictions { request }, Case::new(request.clone(), printer)?)?;
     printer.note(&format!("results are in {}", request.out.display()));
     match request.json {
-        true => print_to_stdout(&measures.json()),
+        true => print_to_stdout(&to_json(&measures)?),
         false => summarise(request.quiet, || summary(&measures)),
     }
 }

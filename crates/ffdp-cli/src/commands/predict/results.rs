@@ -1,16 +1,14 @@
 //! What a prediction is worth, and its files.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::{Composite, Displacement};
-use ffdp_image::Error;
 use ffdp_image::image::{Geometry, LabelMap, Volume};
 use ffdp_image::io::images::{write_displacement, write_labels, write_volume};
-use ffdp_image::io::{check_writable, write_atomically};
+use ffdp_image::io::write_text;
 use ffdp_image::metrics::{Compared, SimilarityMeasures, dice, jacobian};
 use ffdp_register::verdict::{Assessment, Evidence};
 use ffdp_train::predict::Predictor;
@@ -19,8 +17,10 @@ use serde_json::Value;
 
 use super::{Inputs, PredictArguments};
 use crate::failure::Result;
+use crate::json::to_json;
 use crate::manifest::{Claim, Existing};
 use crate::names::as_text;
+use crate::output;
 use crate::report::measures::{Folds, Provenance, shows_all};
 use crate::report::verdict;
 
@@ -69,9 +69,7 @@ impl Files {
 
     /// Makes the folder and tries whether every file can be written, before the work.
     pub fn prepare(&self) -> Result<()> {
-        fs::create_dir_all(&self.folder)
-            .map_err(|source| Error::io(&self.folder, "create the output folder", source))?;
-        self.all().into_iter().try_for_each(|file| Ok(check_writable(file)?))
+        output::prepare(&self.folder, &self.all())
     }
 }
 
@@ -203,18 +201,11 @@ impl Results {
         if let Some(labels) = &self.labels {
             write_labels(&files.labels, labels)?;
         }
-        let json = self.measures.json();
-        Ok(write_atomically(&files.metrics, |file| file.write_all(json.as_bytes()))?)
+        Ok(write_text(&files.metrics, &to_json(&self.measures)?)?)
     }
 }
 
-impl Measures {
-    /// `metrics.json`.
-    pub fn json(&self) -> String {
-        let json = serde_json::to_string_pretty(self);
-        format!("{}\n", json.expect("measures are plain values"))
-    }
-}
+impl Measures {}
 
 /// The measures for people.
 pub fn summary(measures: &Measures) -> String {

@@ -11,6 +11,7 @@ use crate::commands::apply::SpaceChoice;
 use crate::failure::{Failure, Result};
 use crate::mesh::MeshArguments;
 use crate::nan_policy::NanPolicy;
+use crate::pairs::named;
 use crate::settings::SettingsArguments;
 
 const HELP: &str = "\
@@ -179,16 +180,12 @@ pub struct RegisterArguments {
 impl RegisterArguments {
     /// The image that stays.
     pub fn fixed(&self) -> &Path {
-        self.fixed
-            .as_deref()
-            .expect("demanded where there is no list, and read from it where there is")
+        named(&self.fixed)
     }
 
     /// The image that is deformed.
     pub fn moving(&self) -> &Path {
-        self.moving
-            .as_deref()
-            .expect("demanded where there is no list, and read from it where there is")
+        named(&self.moving)
     }
 
     /// What is done. An initial transform that deforms leaves nothing to the linear stages.

@@ -1,11 +1,8 @@
 //! Where the results of a registration go.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use ffdp_image::Error;
 use ffdp_image::image::Geometry;
-use ffdp_image::io::check_writable;
 use ffdp_register::{Settings, Stage};
 
 use super::args::{ImageFormat, RegisterArguments};
@@ -15,7 +12,7 @@ use crate::failure::Result;
 use crate::hash::sha256_of;
 use crate::journal::Opening;
 use crate::manifest::{Claim, Existing, Identity, place};
-use crate::output::Records;
+use crate::output::{self, Records};
 use crate::settings::deforms;
 
 /// The files in the output folder.
@@ -75,9 +72,7 @@ impl Files {
 
     /// Makes the folder and tries whether every file can be written, before the work.
     pub fn prepare(&self) -> Result<()> {
-        fs::create_dir_all(&self.folder)
-            .map_err(|source| Error::io(&self.folder, "create the output folder", source))?;
-        self.all().into_iter().try_for_each(|file| Ok(check_writable(file)?))
+        output::prepare(&self.folder, &self.all())
     }
 
     /// What a run writes about itself, with the settings as settings.toml has them; `resumed` if it goes on from the

@@ -21,6 +21,7 @@ use self::rehearsal::help;
 use crate::cohort::run_one;
 use crate::failure::{Failure, Result};
 use crate::hosts::{Hosts, together};
+use crate::json::to_json;
 use crate::memory::Held;
 use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::report::summary;
@@ -72,7 +73,7 @@ fn register(request: &RegisterArguments, hosts: &Hosts) -> Result<()> {
     let Some(measures) = measures else { return Ok(()) };
     printer.note(&format!("results are in {}", request.output.display()));
     match request.json {
-        true => print_to_stdout(&pair::json(&measures)?),
+        true => print_to_stdout(&to_json(&measures)?),
         false => summarise(request.quiet, || summary(&measures)),
     }?;
     strictly(request, &measures.assessment)

@@ -22,6 +22,7 @@ use crate::cohort::Steps;
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
 use crate::hash::Hash;
+use crate::json::to_json;
 use crate::memory::{Held, Sizes, peak_memory_bytes};
 use crate::mesh::MeshArguments;
 use crate::names::arguments;
@@ -273,7 +274,7 @@ impl Registrations {
             measures.seconds = Seconds { results, total, ..seconds };
             measures.peak_memory_bytes = peak_memory_bytes();
             write_text(&files.report, &html(&measures, &pictures)?)?;
-            write_text(&files.metrics, &json(&measures)?)?;
+            write_text(&files.metrics, &to_json(&measures)?)?;
             files.checkpoint.clear()?;
             measures.assessment.reasons.iter().for_each(|reason| printer.warning(reason));
             Ok(Some(measures))
@@ -371,12 +372,4 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let clock = Instant::now();
     let done = work();
     (done, clock.elapsed().as_secs_f64())
-}
-
-/// `metrics.json`.
-pub fn json(measures: &Measures) -> Result<String> {
-    let json = serde_json::to_string_pretty(measures);
-    let mut json = json.map_err(|reason| Failure::defect(reason.to_string()))?;
-    json.push('\n');
-    Ok(json)
 }

@@ -53,7 +53,7 @@ pub fn run(request: &DistanceArguments) -> Result<()> {
     let distance = surface_distance(&moving, &fixed);
     if let Some(output) = &request.output {
         let tree = ShapeTree::new(&fixed);
-        let far: Vec<f64> = moving.points.iter().map(|&p| tree.nearest(p).1).collect();
+        let far: Vec<f64> = moving.points.iter().map(|&p| tree.nearest(p).distance_mm).collect();
         write_shape_with(output, &moving, &[("distance", &far)])?;
     }
     if request.json {

@@ -138,7 +138,8 @@ impl Results<'_> {
     ) -> Result<()> {
         let (folder, found) = (&request.output, self.found);
         let tree = ShapeTree::new(self.target);
-        let far: Vec<f64> = found.shape.points.iter().map(|&p| tree.nearest(p).1).collect();
+        let far: Vec<f64> =
+            found.shape.points.iter().map(|&p| tree.nearest(p).distance_mm).collect();
         write_shape_with(folder.join("matched.vtk"), &found.shape, &[("distance", &far)])?;
         write_text(&folder.join("flow.json"), &json!(found.flow.saved()).to_string())?;
         let [before, after] =

@@ -9,6 +9,7 @@ use super::new_image::{Kind, NewImage};
 use super::open::open;
 use super::read::{Selection, for_each_chunk};
 use super::sink::{Sink, format_of};
+use super::source::Source;
 use crate::error::Result;
 
 /// Writes the image of one file into another, whose name says the format; of several volumes all, or the one asked
@@ -47,37 +48,61 @@ pub fn convert(
     }
     let mut sink = Sink::create(to, &image)?;
     let total = volumes * header.geometry.len();
-    if keeps_scale {
-        // Bytes as they are: f64 would round integers of 64 bits.
-        let width = header.data_type.bytes();
-        let endian = header.endian;
-        source.skip_to(header.vox_offset + first * width as u64)?;
-        let mut bytes = vec![0; (1 << 20) * width];
-        let mut left = total;
-        while left > 0 {
-            let now = left.min(1 << 20);
-            let bytes = &mut bytes[..now * width];
-            source.read_exact(bytes)?;
-            if endian == Endian::Big {
-                bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
-            }
-            sink.append(now, |out| out.write_all(bytes))?;
-            left -= now;
-        }
-    } else {
-        let mut bytes = Vec::new();
-        let mut failure = Ok(());
-        for_each_chunk(&mut source, &header, first, total, |values| {
-            bytes.clear();
-            values.iter().for_each(|v| bytes.extend_from_slice(&(*v as f32).to_le_bytes()));
-            if failure.is_ok() {
-                failure = sink.append(values.len(), |out| out.write_all(&bytes));
-            }
-        })?;
-        failure?;
+    match keeps_scale {
+        true => copy_stored(&mut source, &header, first, total, &mut sink)?,
+        false => copy_scaled(&mut source, &header, first, total, &mut sink)?,
     }
     source.finish(header.vox_offset + header.data_bytes())?;
     sink.commit()?;
     header.dims.truncate(if volumes == 1 { 3 } else { header.dims.len() });
     Ok(header)
+}
+
+/// Values that a copy reads and writes at a time.
+const PIECE: usize = 1 << 20;
+
+/// Copies `count` values from number `first` on as they are stored, but least significant byte first: f64 would round
+/// integers of 64 bits.
+fn copy_stored(
+    source: &mut Source,
+    header: &Header,
+    first: u64,
+    count: usize,
+    sink: &mut Sink,
+) -> Result<()> {
+    let width = header.data_type.bytes();
+    source.skip_to(header.vox_offset + first * width as u64)?;
+    let mut bytes = vec![0; PIECE * width];
+    let mut left = count;
+    while left > 0 {
+        let now = left.min(PIECE);
+        let bytes = &mut bytes[..now * width];
+        source.read_exact(bytes)?;
+        if header.endian == Endian::Big {
+            bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+        }
+        sink.append(now, |out| out.write_all(bytes))?;
+        left -= now;
+    }
+    Ok(())
+}
+
+/// Copies `count` values from number `first` on as float32, scaled.
+fn copy_scaled(
+    source: &mut Source,
+    header: &Header,
+    first: u64,
+    count: usize,
+    sink: &mut Sink,
+) -> Result<()> {
+    let mut bytes = Vec::new();
+    let mut failure = Ok(());
+    for_each_chunk(source, header, first, count, |values| {
+        bytes.clear();
+        values.iter().for_each(|v| bytes.extend_from_slice(&(*v as f32).to_le_bytes()));
+        if failure.is_ok() {
+            failure = sink.append(values.len(), |out| out.write_all(&bytes));
+        }
+    })?;
+    failure
 }

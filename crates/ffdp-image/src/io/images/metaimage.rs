@@ -4,8 +4,7 @@
 //! Source: ITK's MetaIO documentation, <https://itk.org/Wiki/MetaIO/Documentation>. Placement is in LPS mm:
 //! `TransformMatrix` has the direction of the first axis, then of the second, then of the third.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::data_type::{DataType, Endian};
@@ -13,8 +12,8 @@ use super::file_writer::FileWriter;
 use super::format::{ImageFormat, ImageWriter, ends_in};
 use super::header::{Format, Header};
 use super::new_image::NewImage;
-use super::refuse;
 use super::source::{Packing, Source};
+use super::text_header::{Voxels, both_files, refuse, start_of_file};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry};
 use crate::io::lps::LPS_SIGNS;
@@ -22,7 +21,6 @@ use crate::io::write_atomically;
 
 /// A header is text of a few hundred bytes; more is no header.
 const LONGEST_HEADER: usize = 1 << 16;
-const REPAIR: &str = "repair the header, or convert the image to NIfTI";
 
 /// The format.
 pub struct MetaImage;
@@ -50,8 +48,7 @@ impl ImageFormat for MetaImage {
     }
 
     fn files(&self, path: &Path) -> Result<Vec<PathBuf>> {
-        let (fields, _) = fields(path)?;
-        Ok([path.to_path_buf()].into_iter().chain(data_file(path, &fields)).collect())
+        Ok(both_files(path, Fields::read(path)?.data_file()))
     }
 
     fn packs(&self, _path: &Path) -> bool {
@@ -73,16 +70,13 @@ impl ImageFormat for MetaImage {
 
 /// Demands that a file of voxels is not that of something else: it is replaced only with its own header.
 fn check_own(path: &Path, data: &Path) -> Result<()> {
-    let is_own = || {
-        let (fields, _) = fields(path).ok()?;
-        Some(data_file(path, &fields)? == data)
-    };
-    if !data.exists() || is_own() == Some(true) {
+    let is_own = || Fields::read(path).is_ok_and(|own| own.data_file().as_deref() == Some(data));
+    if !data.exists() || is_own() {
         return Ok(());
     }
     let what = format!("the voxels of {} go to a file that must not be there yet", path.display());
     let fix = "choose another name, or remove that file";
-    Err(refuse::refuse(data, &what, "a file of something else", fix))
+    Err(Error::file(data, &what, "a file of something else", fix))
 }
 
 /// A header and its voxels, each in a file of its own.
@@ -110,140 +104,169 @@ impl ImageWriter for PairWriter {
     }
 }
 
-fn refuse(path: &Path, what: &str, value: impl ToString) -> Error {
-    let (what, fix) = (what.to_string(), REPAIR.to_string());
-    Error::File { path: path.to_path_buf(), what, value: value.to_string(), fix }
+/// The fields of a header up to the one that is the last.
+struct Fields<'a> {
+    path: &'a Path,
+    pairs: Vec<(String, String)>,
+    /// The first byte after the header.
+    end: u64,
 }
 
-/// The fields up to the one that is the last, and where the data begin.
-fn fields(path: &Path) -> Result<(Vec<(String, String)>, u64)> {
-    let failed = |source| Error::io(path, "read", source);
-    let file = File::open(path).map_err(failed)?;
-    let mut bytes = Vec::new();
-    file.take(LONGEST_HEADER as u64).read_to_end(&mut bytes).map_err(failed)?;
-    let (mut fields, mut end) = (Vec::new(), 0);
-    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-        end += line.len() as u64;
-        let line = String::from_utf8_lossy(line);
-        let Some((name, value)) = line.split_once('=') else { break };
-        fields.push((name.trim().to_string(), value.trim().to_string()));
-        if name.trim() == "ElementDataFile" {
-            return Ok((fields, end));
+impl<'a> Fields<'a> {
+    fn read(path: &'a Path) -> Result<Self> {
+        let bytes = start_of_file(path, LONGEST_HEADER)?;
+        let (mut pairs, mut end) = (Vec::new(), 0);
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            end += line.len() as u64;
+            let line = String::from_utf8_lossy(line);
+            let Some((name, value)) = line.split_once('=') else { break };
+            pairs.push((name.trim().to_string(), value.trim().to_string()));
+            if name.trim() == "ElementDataFile" {
+                return Ok(Self { path, pairs, end });
+            }
+        }
+        Err(refuse(path, "the header must end with ElementDataFile", "none"))
+    }
+
+    /// The value of the first of some names that is there, wherever it stands: older names give way, as in ITK.
+    fn get(&self, names: &[&str]) -> Option<&str> {
+        let of = |name: &&str| self.pairs.iter().find(|(key, _)| key == name);
+        names.iter().find_map(of).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a field is there and true.
+    fn is_true(&self, names: &[&str]) -> bool {
+        self.get(names).is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    }
+
+    /// The numbers of a field that is there.
+    fn numbers(&self, names: &[&str], count: usize) -> Result<Option<Vec<f64>>> {
+        let Some(text) = self.get(names) else { return Ok(None) };
+        let numbers: Option<Vec<f64>> =
+            text.split_whitespace().map(|word| word.parse().ok()).collect();
+        match numbers.filter(|numbers| numbers.len() == count) {
+            Some(numbers) => Ok(Some(numbers)),
+            None => Err(refuse(self.path, &format!("{} must be {count} numbers", names[0]), text)),
         }
     }
-    Err(refuse(path, "the header must end with ElementDataFile", "none"))
-}
 
-/// The value of the first of some names that is there, wherever it stands: older names give way, as in ITK.
-fn field<'a>(fields: &'a [(String, String)], names: &[&str]) -> Option<&'a str> {
-    let of = |name: &&str| fields.iter().find(|(key, _)| key == name);
-    names.iter().find_map(of).map(|(_, value)| value.as_str())
-}
+    /// A number for each of two or three axes, that of a third as `usual`.
+    fn of_axes(&self, names: &[&str], axes: usize, usual: [f64; 3]) -> Result<[f64; 3]> {
+        let known = self.numbers(names, axes)?.unwrap_or_default();
+        Ok(std::array::from_fn(|i| known.get(i).copied().unwrap_or(usual[i])))
+    }
 
-/// The file with the data of a header that stands alone.
-fn data_file(path: &Path, fields: &[(String, String)]) -> Option<PathBuf> {
-    let name = field(fields, &["ElementDataFile"]).filter(|name| *name != "LOCAL");
-    name.map(|name| path.with_file_name(name))
+    /// The file with the data of a header that stands alone.
+    fn data_file(&self) -> Option<PathBuf> {
+        let name = self.get(&["ElementDataFile"]).filter(|name| *name != "LOCAL");
+        name.map(|name| self.path.with_file_name(name))
+    }
+
+    /// The name of the type of a voxel.
+    fn type_name(&self) -> &str {
+        self.get(&["ElementType"]).unwrap_or("")
+    }
+
+    fn data_type(&self) -> Result<DataType> {
+        let name = self.type_name();
+        data_type(name).ok_or_else(|| refuse(self.path, "voxels must be integers or floats", name))
+    }
+
+    /// Whether a voxel has the three components of a vector.
+    fn has_vectors(&self, data_type: DataType) -> Result<bool> {
+        match self.get(&["ElementNumberOfChannels"]) {
+            None | Some("1") => Ok(false),
+            Some("3") if !data_type.is_integer() => Ok(true),
+            Some(channels) => {
+                let what =
+                    "the image must have one value a voxel, or three floats for a displacement";
+                Err(refuse(self.path, what, format!("{channels} channels")))
+            }
+        }
+    }
+
+    /// Voxels along two or three axes.
+    fn dims(&self) -> Result<Vec<usize>> {
+        let sizes = self.get(&["DimSize"]).unwrap_or("");
+        let dims: Option<Vec<usize>> =
+            sizes.split_whitespace().map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
+        dims.filter(|dims| [2, 3].contains(&dims.len())).ok_or_else(|| {
+            refuse(self.path, "the image must have 2 or 3 axes", format!("DimSize {sizes}"))
+        })
+    }
+
+    /// The placement, in RAS.
+    fn geometry(&self, dims: &[usize]) -> Result<Geometry> {
+        let axes = dims.len();
+        // The size of a voxel may be less than the distance of two, and stand before it.
+        let thickness = self.of_axes(&["ElementSize"], axes, [1.0; 3])?;
+        let spacing = self.of_axes(&["ElementSpacing"], axes, thickness)?;
+        let origin = self.of_axes(&["Offset", "Position", "Origin"], axes, [0.0; 3])?;
+        let directions = self.directions(axes)?;
+        let rows = std::array::from_fn(|i| {
+            let [x, y, z] = [0, 1, 2].map(|j| LPS_SIGNS[i] * directions[j][i] * spacing[j]);
+            [x, y, z, LPS_SIGNS[i] * origin[i]]
+        });
+        let size = std::array::from_fn(|i| dims.get(i).copied().unwrap_or(1));
+        let at = Error::in_file(self.path);
+        Geometry::new(size, spacing).map_err(&at)?;
+        Geometry::from_affine(size, Affine::from_rows(rows)).map_err(at)
+    }
+
+    /// The direction of each axis in LPS.
+    fn directions(&self, axes: usize) -> Result<[[f64; 3]; 3]> {
+        let names = ["TransformMatrix", "Orientation", "Rotation"];
+        let known = self.numbers(&names, axes * axes)?;
+        let part = |j: usize, i: usize| match &known {
+            Some(known) if i.max(j) < axes => known[axes * j + i],
+            _ => f64::from(u8::from(i == j)),
+        };
+        Ok(std::array::from_fn(|j| std::array::from_fn(|i| part(j, i))))
+    }
+
+    /// Where the voxels are, whose header is complete but for that.
+    fn voxels(&self, header: &Header) -> Result<Voxels> {
+        let compressed = self.is_true(&["CompressedData"]);
+        let packing = if compressed { Packing::Zlib } else { Packing::Plain };
+        let (file, start) = match self.get(&["ElementDataFile"]) {
+            Some("LOCAL") => (self.path.to_path_buf(), self.end),
+            Some(list) if list.starts_with("LIST") || list.contains('%') => {
+                let what = "data must be in one file (ElementDataFile)";
+                return Err(refuse(self.path, what, list));
+            }
+            Some(name) => (self.path.with_file_name(name), 0),
+            None => unreachable!("the header ends with it"),
+        };
+        let mut voxels = Voxels { file, start, packing };
+        let skip = self.get(&["HeaderSize"]).map_or(Some(0), |text| text.parse::<i64>().ok());
+        let skip = skip.filter(|&skip| skip >= 0 || skip == -1 && packing == Packing::Plain);
+        let skip =
+            skip.ok_or_else(|| refuse(self.path, "HeaderSize must be -1 or more", "another"))?;
+        voxels.skip(skip, header)?;
+        if packing == Packing::Plain {
+            check_long(self.path, &voxels, self.type_name(), header.data_bytes())?;
+        }
+        Ok(voxels)
+    }
 }
 
 fn open(path: &Path) -> Result<(Source, Header)> {
-    let (fields, end) = fields(path)?;
-    let of = |names: &[&str]| field(&fields, names);
-    let numbers = |names: &[&str]| -> Option<Vec<f64>> {
-        of(names).and_then(|text| text.split_whitespace().map(|word| word.parse().ok()).collect())
-    };
-    let name = of(&["ElementType"]).unwrap_or("");
-    let data_type =
-        data_type(name).ok_or_else(|| refuse(path, "voxels must be integers or floats", name))?;
-    let is_field = match of(&["ElementNumberOfChannels"]) {
-        None | Some("1") => false,
-        Some("3") if !data_type.is_integer() => true,
-        Some(channels) => {
-            let what = "the image must have one value a voxel, or three floats for a displacement";
-            return Err(refuse(path, what, format!("{channels} channels")));
-        }
-    };
-    let sizes = of(&["DimSize"]).unwrap_or("");
-    let dims: Option<Vec<usize>> =
-        sizes.split_whitespace().map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
-    let dims = dims.filter(|dims| [2, 3].contains(&dims.len())).ok_or_else(|| {
-        refuse(path, "the image must have 2 or 3 axes", format!("DimSize {sizes}"))
-    })?;
-    let axes = dims.len();
-    // Of one field the numbers of two or three axes, those of the third as usual.
-    let padded = |name: &str, names: &[&str], usual: [f64; 3]| -> Result<[f64; 3]> {
-        let Some(text) = of(names) else { return Ok(usual) };
-        let known = numbers(names).filter(|numbers| numbers.len() == axes);
-        let known =
-            known.ok_or_else(|| refuse(path, &format!("{name} must be {axes} numbers"), text))?;
-        Ok(std::array::from_fn(|i| known.get(i).copied().unwrap_or(usual[i])))
-    };
-    // The size of a voxel may be less than the distance of two, and stand before it.
-    let thickness = padded("ElementSize", &["ElementSize"], [1.0; 3])?;
-    let spacing = padded("ElementSpacing", &["ElementSpacing"], thickness)?;
-    let origin = padded("Offset", &["Offset", "Position", "Origin"], [0.0; 3])?;
-    let names = ["TransformMatrix", "Orientation", "Rotation"];
-    let matrix = match of(&names) {
-        None => [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
-        Some(text) => {
-            let known = numbers(&names).filter(|numbers| numbers.len() == axes * axes);
-            let known = known.ok_or_else(|| {
-                refuse(path, &format!("TransformMatrix must be {} numbers", axes * axes), text)
-            })?;
-            let part = |i: usize, j: usize| match i.max(j) < axes {
-                true => known[axes * i + j],
-                false => f64::from(u8::from(i == j)),
-            };
-            std::array::from_fn(|k| part(k / 3, k % 3))
-        }
-    };
-    let rows = std::array::from_fn(|i| {
-        let [x, y, z] = [0, 1, 2].map(|j| LPS_SIGNS[i] * matrix[3 * j + i] * spacing[j]);
-        [x, y, z, LPS_SIGNS[i] * origin[i]]
-    });
-    let size = std::array::from_fn(|i| dims.get(i).copied().unwrap_or(1));
-    let at = Error::in_file(path);
-    Geometry::new(size, spacing).map_err(&at)?;
-    let geometry = Geometry::from_affine(size, Affine::from_rows(rows)).map_err(at)?;
+    let fields = Fields::read(path)?;
+    let data_type = fields.data_type()?;
+    let has_vectors = fields.has_vectors(data_type)?;
+    let dims = fields.dims()?;
+    let geometry = fields.geometry(&dims)?;
     let mut header = Header::new(Format::named("MetaImage"), data_type, dims, geometry);
-    if is_field {
+    if has_vectors {
         header.set_vectors();
     }
-    let is = |names: &[&str]| of(names).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    if is(&["BinaryDataByteOrderMSB", "ElementByteOrderMSB"]) {
+    if fields.is_true(&["BinaryDataByteOrderMSB", "ElementByteOrderMSB"]) {
         header.endian = Endian::Big;
     }
-    if of(&["BinaryData"]).is_some_and(|value| !value.eq_ignore_ascii_case("true")) {
+    if fields.get(&["BinaryData"]).is_some() && !fields.is_true(&["BinaryData"]) {
         return Err(refuse(path, "data must be binary", "BinaryData = False"));
     }
-    let packing = if is(&["CompressedData"]) { Packing::Zlib } else { Packing::Plain };
-    let skip = of(&["HeaderSize"]).map_or(Some(0), |text| text.parse::<i64>().ok());
-    let (data, mut start) = match of(&["ElementDataFile"]) {
-        Some("LOCAL") => (path.to_path_buf(), end),
-        Some(list) if list.starts_with("LIST") || list.contains('%') => {
-            return Err(refuse(path, "data must be in one file (ElementDataFile)", list));
-        }
-        Some(name) => (path.with_file_name(name), 0),
-        None => unreachable!("the header ends with it"),
-    };
-    start = match skip {
-        Some(0) => start,
-        // Where the data begin is where they must, so that they end with the file.
-        Some(-1) if packing == Packing::Plain => {
-            let length = std::fs::metadata(&data).map_err(|e| Error::io(&data, "open", e))?.len();
-            length.saturating_sub(header.data_bytes())
-        }
-        Some(skip) if skip > 0 => start + skip as u64,
-        _ => return Err(refuse(path, "HeaderSize must be -1 or more", "another")),
-    };
-    if packing == Packing::Plain {
-        check_long(path, &data, name, [start, header.data_bytes()])?;
-    }
-    let source = Source::of_part(&data, start, packing)?;
-    header.vox_offset = if packing == Packing::Plain { start } else { 0 };
-    let warning = source.check_length(header.vox_offset, header.data_bytes())?;
-    header.warnings.extend(warning);
-    Ok((source, header))
+    fields.voxels(&header)?.open(header)
 }
 
 const TYPES: [(&str, DataType); 10] = [
@@ -270,16 +293,16 @@ fn data_type(name: &str) -> Option<DataType> {
 }
 
 /// Refuses `long` voxels of 8 bytes, as programs other than ITK write them: half of them would be read.
-fn check_long(path: &Path, data: &Path, name: &str, [start, voxels]: [u64; 2]) -> Result<()> {
-    let length = std::fs::metadata(data).map_err(|e| Error::io(data, "open", e))?.len();
+fn check_long(path: &Path, voxels: &Voxels, name: &str, bytes: u64) -> Result<()> {
+    let length = voxels.file_bytes()?;
     let is_long = ["MET_LONG", "MET_ULONG"].contains(&name);
-    if !is_long || length < start + 2 * voxels {
+    if !is_long || length < voxels.start + 2 * bytes {
         return Ok(());
     }
-    let what = "a voxel of MET_LONG or MET_ULONG must have 4 bytes, as in ITK".to_string();
-    let value = format!("{} bytes where {voxels} are expected", length - start);
+    let what = "a voxel of MET_LONG or MET_ULONG must have 4 bytes, as in ITK";
+    let value = format!("{} bytes where {bytes} are expected", length - voxels.start);
     let fix = "if its voxels have 8 bytes, write MET_LONG_LONG or MET_ULONG_LONG in the header";
-    Err(Error::File { path: path.into(), what, value, fix: fix.to_string() })
+    Err(Error::file(path, what, value, fix))
 }
 
 /// The header of a new image, with raw data in the named file (`LOCAL`: after it).

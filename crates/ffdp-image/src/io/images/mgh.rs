@@ -9,7 +9,7 @@ use std::path::Path;
 use super::data_type::{DataType, Endian};
 use super::format::ImageFormat;
 use super::header::{Format, Header};
-use super::refuse::{check_addressable, refuse};
+use super::refuse::check_addressable;
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry};
@@ -46,7 +46,7 @@ impl ImageFormat for Mgh {
         let known = source.read_some(&mut bytes)?;
         if known < FIRST_VOXEL {
             let what = format!("the header must have {FIRST_VOXEL} bytes");
-            return Err(refuse(path, &what, known, DAMAGED));
+            return Err(Error::file(path, &what, known, DAMAGED));
         }
         let header = header(path, &Fields(&bytes))?;
         // What follows the voxels is part of the format.
@@ -75,13 +75,13 @@ impl Fields<'_> {
 fn header(path: &Path, fields: &Fields) -> Result<Header> {
     let version = fields.integer(0);
     if version != VERSION {
-        return Err(refuse(path, "the version of the format must be 1", version, DAMAGED));
+        return Err(Error::file(path, "the version of the format must be 1", version, DAMAGED));
     }
     let stored = [4, 8, 12, 16].map(|position| fields.integer(position));
     let dims = stored.map(|size| usize::try_from(size).ok().filter(|size| *size > 0));
     let [Some(x), Some(y), Some(z), Some(frames)] = dims else {
         let what = "width, height, depth and frames must be positive";
-        return Err(refuse(path, what, format!("{stored:?}"), DAMAGED));
+        return Err(Error::file(path, what, format!("{stored:?}"), DAMAGED));
     };
     let data_type = match fields.integer(20) {
         0 => DataType::U8,
@@ -92,7 +92,7 @@ fn header(path: &Path, fields: &Fields) -> Result<Header> {
         other => {
             let what =
                 "voxels must be of type 0 (uchar), 1 (int), 3 (float), 4 (short) or 10 (ushort)";
-            return Err(refuse(path, what, other, CONVERT));
+            return Err(Error::file(path, what, other, CONVERT));
         }
     };
     let mut dims = vec![x, y, z, frames];

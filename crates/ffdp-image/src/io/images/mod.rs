@@ -37,6 +37,7 @@ mod series;
 mod sink;
 mod source;
 mod stream;
+mod text_header;
 mod units;
 mod write;
 mod zarr;

@@ -10,12 +10,6 @@ pub(super) fn reject(path: &Path, what: &str, value: String, fix: &str) -> Error
     Error::Nifti { path: path.to_path_buf(), what: what.to_string(), value, fix: fix.to_string() }
 }
 
-/// An [`Error::File`] on `path`.
-pub(super) fn refuse(path: &Path, what: &str, value: impl ToString, fix: &str) -> Error {
-    let (what, fix) = (what.to_string(), fix.to_string());
-    Error::File { path: path.to_path_buf(), what, value: value.to_string(), fix }
-}
-
 /// Demands that all voxels have addresses, also as floats of 32 bits.
 pub(super) fn check_addressable(path: &Path, dims: &[usize], data_type: DataType) -> Result<()> {
     let bytes = dims.iter().try_fold(data_type.bytes().max(4), |n, &size| n.checked_mul(size));
@@ -23,7 +17,7 @@ pub(super) fn check_addressable(path: &Path, dims: &[usize], data_type: DataType
         Some(_) => Ok(()),
         None => {
             let what = "the number of voxels must be addressable";
-            Err(refuse(path, what, format!("{dims:?}"), "repair the header"))
+            Err(Error::file(path, what, format!("{dims:?}"), "repair the header"))
         }
     }
 }

@@ -93,5 +93,5 @@ pub fn write_landmarks(
 
 fn reject(path: &Path, what: impl Into<String>, value: &str, fix: &str) -> Error {
     let value = format!("{:?}", value.chars().take(80).collect::<String>());
-    Error::File { path: path.to_path_buf(), what: what.into(), value, fix: fix.to_string() }
+    Error::file(path, what, value, fix)
 }

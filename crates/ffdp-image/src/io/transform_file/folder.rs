@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::reject;
 use crate::error::{Error, Result};
 
 /// How the names of displacements end, of which the first that is there is taken: of `ffdp register`, of ANTs.
@@ -42,7 +41,7 @@ pub fn transform_files(path: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
         match found.as_deref() {
             None => Ok(None),
             Some([name]) => Ok(Some(path.join(name))),
-            Some(several) => Err(reject(
+            Some(several) => Err(Error::file(
                 path,
                 "the transform of a folder must be that of one registration",
                 format!("{several:?}"),
@@ -53,7 +52,7 @@ pub fn transform_files(path: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let files = [first_of(&DISPLACEMENTS)?, first_of(&MATRICES)?];
     let files: Vec<_> = files.into_iter().flatten().collect();
     if files.is_empty() {
-        return Err(reject(
+        return Err(Error::file(
             path,
             "a folder that is given as a transform must hold one: affine.txt, and warp.nii.gz, warp.zarr or bspline.tfm, \
              of ffdp register; 0GenericAffine.mat and 1Warp.nii.gz of ANTs",

@@ -15,15 +15,15 @@ use hdf5_pure::{
 };
 
 use super::parts::ItkTransform;
-use super::reject;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::{check_memory, write_atomically};
 
 const FIX: &str = "write it again with ANTs or SimpleITK, or store its parts in files of their own";
 
 /// The transforms in the order of their numbers.
 pub(super) fn read(path: &Path) -> Result<Vec<ItkTransform>> {
-    let wrong = |what: String, reason: &dyn ToString| reject(path, &what, reason.to_string(), FIX);
+    let wrong =
+        |what: String, reason: &dyn ToString| Error::file(path, &what, reason.to_string(), FIX);
     let file = File::open_streaming(path)
         .map_err(|error| wrong("the file must be sound HDF5".into(), &error))?;
     let groups = file
@@ -52,7 +52,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<ItkTransform>> {
 
 fn read_numbers(data: &Dataset, name: &str, path: &Path) -> Result<Vec<f64>> {
     let failed = |reason: &dyn ToString| {
-        reject(path, &format!("{name} must be numbers"), reason.to_string(), FIX)
+        Error::file(path, &format!("{name} must be numbers"), reason.to_string(), FIX)
     };
     let shape = data.shape().map_err(|error| failed(&error))?;
     let count = shape.iter().try_fold(8u64, |bytes, &n| bytes.checked_mul(n));

@@ -7,7 +7,6 @@
 use std::path::Path;
 
 use super::parts::{ItkTransform, TransformPart};
-use super::reject;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Matrix3, Physical, Voxel};
 use crate::io::images::lps_to_voxels;
@@ -26,13 +25,13 @@ pub(super) fn parts(transforms: Vec<ItkTransform>, path: &Path) -> Result<Vec<Tr
     let simple: Vec<_> = transforms.into_iter().skip(usize::from(composite)).collect();
     if simple.iter().any(is_composite) {
         let what = "a composite transform must hold simple transforms only";
-        return Err(reject(path, what, "a composite within it", "write it flattened"));
+        return Err(Error::file(path, what, "a composite within it", "write it flattened"));
     }
     if simple.is_empty() || (!composite && simple.len() > 1) {
         let what = "a transform file must hold one transform, or a composite of some";
         let fix = "store the transforms in files of their own; of a list with one for each volume give that of the \
                    volume, with --volume";
-        return Err(reject(path, what, format!("{} transforms", simple.len()), fix));
+        return Err(Error::file(path, what, format!("{} transforms", simple.len()), fix));
     }
     simple.into_iter().rev().map(|transform| part(transform, path)).collect()
 }
@@ -41,12 +40,12 @@ fn part(transform: ItkTransform, path: &Path) -> Result<TransformPart> {
     let [kind, dimensions] = split_name(&transform.name);
     if dimensions != "3_3" {
         let what = "a transform must be 3-D (its name ends in _3_3)";
-        return Err(reject(path, what, format!("{:?}", transform.name), CONVERT));
+        return Err(Error::file(path, what, format!("{:?}", transform.name), CONVERT));
     }
     let all = transform.parameters.iter().chain(&transform.fixed_parameters);
     if let Some(value) = all.clone().find(|v| !v.is_finite()) {
         let what = format!("the parameters of {} must be finite", transform.name);
-        return Err(reject(path, &what, value, DAMAGED));
+        return Err(Error::file(path, &what, value, DAMAGED));
     }
     if kind == "DisplacementFieldTransform" {
         return displacement(&transform, path);
@@ -67,74 +66,70 @@ fn split_name(name: &str) -> [&str; 2] {
 
 /// The map in LPS mm.
 fn affine(kind: &str, itk: &ItkTransform, path: &Path) -> Result<Affine<Physical, Physical>> {
-    // Without a centre it is the origin, as ITK has it.
-    let centred = !itk.fixed_parameters.is_empty();
-    let count = |parameters, fixed: &[usize]| {
-        counts(itk, parameters, if centred { fixed } else { &[0] }, path)
-    };
+    check_counts(kind, itk, path)?;
     let p = itk.parameters.as_slice();
     let vector = |from: usize| [p[from], p[from + 1], p[from + 2]];
     let (matrix, translation) = match kind {
         "AffineTransform" | "MatrixOffsetTransformBase" => {
-            count(12, &[3])?;
             ([vector(0), vector(3), vector(6)], vector(9))
         }
         "Euler3DTransform" => {
-            count(6, &[3, 4])?;
             let z_y_x = itk.fixed_parameters.get(3).is_some_and(|&flag| flag != 0.0);
             (euler(vector(0), z_y_x), vector(3))
         }
-        "VersorRigid3DTransform" => {
-            count(6, &[3])?;
-            (versor(vector(0), path)?, vector(3))
-        }
-        "VersorTransform" => {
-            count(3, &[3])?;
-            (versor(vector(0), path)?, [0.0; 3])
-        }
-        "QuaternionRigidTransform" => {
-            count(7, &[3])?;
-            (quaternion([p[3], p[0], p[1], p[2]], path)?, vector(4))
-        }
+        "VersorRigid3DTransform" => (versor(vector(0), path)?, vector(3)),
+        "VersorTransform" => (versor(vector(0), path)?, [0.0; 3]),
+        "QuaternionRigidTransform" => (quaternion([p[3], p[0], p[1], p[2]], path)?, vector(4)),
         "Similarity3DTransform" => {
-            count(7, &[3])?;
             (versor(vector(0), path)?.map(|row| row.map(|v| p[6] * v)), vector(3))
         }
         // The scales are added to the rotation, not multiplied with it: so ITK has it.
         "ScaleVersor3DTransform" => {
-            count(9, &[3])?;
             (plus(versor(vector(0), path)?, less_unit(vector(6))), vector(3))
         }
         "ScaleSkewVersor3DTransform" => {
-            count(15, &[3])?;
             let [x, y, z] = less_unit(vector(6));
             let skew = [[x[0], p[9], p[10]], [p[11], y[1], p[12]], [p[13], p[14], z[2]]];
             (plus(versor(vector(0), path)?, skew), vector(3))
         }
         "ComposeScaleSkewVersor3DTransform" => {
-            count(12, &[3])?;
             let scales = plus(UNIT, less_unit(vector(6)));
             let skew = [[1.0, p[9], p[10]], [0.0, 1.0, p[11]], [0.0, 0.0, 1.0]];
             (product(&versor(vector(0), path)?, &product(&scales, &skew)), vector(3))
         }
-        "ScaleTransform" => {
-            count(3, &[0, 3])?;
-            (plus(UNIT, less_unit(vector(0))), [0.0; 3])
-        }
-        "TranslationTransform" => {
-            count(3, &[0])?;
-            (UNIT, vector(0))
-        }
+        "ScaleTransform" => (plus(UNIT, less_unit(vector(0))), [0.0; 3]),
+        "TranslationTransform" => (UNIT, vector(0)),
         "IdentityTransform" => (UNIT, [0.0; 3]),
         _ => {
             let what = "the transform must be affine, rigid, a displacement field, a cubic B-spline or a composite";
-            return Err(reject(path, what, format!("{:?}", itk.name), CONVERT));
+            return Err(Error::file(path, what, format!("{:?}", itk.name), CONVERT));
         }
     };
     let center = itk.fixed_parameters.first_chunk().copied().unwrap_or([0.0; 3]);
     let turned = Affine::<Physical, Physical>::from_parts(matrix, [0.0; 3]).apply(center);
     let offset = std::array::from_fn(|i| translation[i] + center[i] - turned[i]);
     Ok(Affine::from_parts(matrix, offset))
+}
+
+/// Demands as many parameters, and fixed parameters, as the kind has.
+fn check_counts(kind: &str, itk: &ItkTransform, path: &Path) -> Result<()> {
+    let (parameters, fixed): (usize, &[usize]) = match kind {
+        "AffineTransform" | "MatrixOffsetTransformBase" => (12, &[3]),
+        "ComposeScaleSkewVersor3DTransform" => (12, &[3]),
+        "Euler3DTransform" => (6, &[3, 4]),
+        "VersorRigid3DTransform" => (6, &[3]),
+        "VersorTransform" => (3, &[3]),
+        "QuaternionRigidTransform" | "Similarity3DTransform" => (7, &[3]),
+        "ScaleVersor3DTransform" => (9, &[3]),
+        "ScaleSkewVersor3DTransform" => (15, &[3]),
+        "ScaleTransform" => (3, &[0, 3]),
+        "TranslationTransform" => (3, &[0]),
+        // The identity may have any.
+        _ => return Ok(()),
+    };
+    // Without a centre it is the origin, as ITK has it.
+    let centred = !itk.fixed_parameters.is_empty();
+    counts(itk, parameters, if centred { fixed } else { &[0] }, path)
 }
 
 /// A map in RAS mm as ITK's affine transform about the origin.
@@ -181,7 +176,7 @@ fn displacement(itk: &ItkTransform, path: &Path) -> Result<TransformPart> {
     if itk.parameters.len() != 3 * voxels {
         let what =
             format!("a displacement field of {nx} x {ny} x {nz} voxels has {} numbers", 3 * voxels);
-        return Err(reject(path, &what, itk.parameters.len(), DAMAGED));
+        return Err(Error::file(path, &what, itk.parameters.len(), DAMAGED));
     }
     let component = |c| itk.parameters.iter().skip(c).step_by(3).map(|&v| v as f32);
     let mut values: Vec<f32> = (0..3).flat_map(component).collect();
@@ -212,7 +207,7 @@ fn bspline(itk: &ItkTransform, path: &Path) -> Result<TransformPart> {
              {} numbers",
             3 * points
         );
-        return Err(reject(path, &what, itk.parameters.len(), DAMAGED));
+        return Err(Error::file(path, &what, itk.parameters.len(), DAMAGED));
     }
     let signed = |(i, value): (usize, &f64)| LPS_SIGNS[i / points] * value;
     let coefficients = itk.parameters.iter().enumerate().map(signed).collect();
@@ -235,7 +230,7 @@ fn grid(itk: &ItkTransform, kind: &str, path: &Path) -> Result<Geometry> {
     let count = |v: f64| (v >= 1.0 && v.fract() == 0.0 && v < 1e9).then_some(v as usize);
     let [Some(nx), Some(ny), Some(nz)] = [count(f[0]), count(f[1]), count(f[2])] else {
         let what = format!("the size of {kind} must be three counts of points");
-        return Err(reject(path, &what, format!("{:?}", &f[..3]), DAMAGED));
+        return Err(Error::file(path, &what, format!("{:?}", &f[..3]), DAMAGED));
     };
     let matrix = std::array::from_fn(|i| std::array::from_fn(|j| f[9 + 3 * i + j] * f[6 + j]));
     let to_lps = Affine::<Voxel, Physical>::from_parts(matrix, [f[3], f[4], f[5]]);
@@ -248,7 +243,7 @@ fn counts(itk: &ItkTransform, parameters: usize, fixed: &[usize], path: &Path) -
         return Ok(());
     }
     let what = format!("{} has {parameters} parameters and {fixed:?} fixed parameters", itk.name);
-    Err(reject(path, &what, format!("{} and {}", got[0], got[1]), DAMAGED))
+    Err(Error::file(path, &what, format!("{} and {}", got[0], got[1]), DAMAGED))
 }
 
 /// `Rz Rx Ry`, or `Rz Ry Rx`; angles in radians.
@@ -266,7 +261,7 @@ fn versor([x, y, z]: [f64; 3], path: &Path) -> Result<Matrix3> {
     let squares = x * x + y * y + z * z;
     if squares > 1.0 + 1e-9 {
         let what = "the vector part of a versor must not be longer than 1";
-        return Err(reject(path, what, squares.sqrt(), DAMAGED));
+        return Err(Error::file(path, what, squares.sqrt(), DAMAGED));
     }
     quaternion([(1.0 - squares).max(0.0).sqrt(), x, y, z], path)
 }
@@ -275,7 +270,7 @@ fn versor([x, y, z]: [f64; 3], path: &Path) -> Result<Matrix3> {
 fn quaternion(q: [f64; 4], path: &Path) -> Result<Matrix3> {
     let length = q.iter().map(|v| v * v).sum::<f64>().sqrt();
     if length == 0.0 {
-        return Err(reject(path, "a quaternion must not vanish", length, DAMAGED));
+        return Err(Error::file(path, "a quaternion must not vanish", length, DAMAGED));
     }
     let [w, x, y, z] = q.map(|v| v / length);
     Ok([

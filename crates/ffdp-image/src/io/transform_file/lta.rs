@@ -5,7 +5,6 @@
 
 use std::path::Path;
 
-use super::reject;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Voxel};
 use crate::io::images::grid_of_centre;
@@ -26,7 +25,7 @@ pub(super) fn is_lta(text: &str) -> bool {
 pub(super) fn read(path: &Path, text: &str) -> Result<Affine<Physical, Physical>> {
     let count = field(path, lines(text), "nxforms")?;
     if count != "1" {
-        return Err(reject(path, "nxforms must be 1, one transform", count, CONVERT));
+        return Err(Error::file(path, "nxforms must be 1, one transform", count, CONVERT));
     }
     let map = match field(path, lines(text), "type")? {
         RAS_TO_RAS => matrix(path, text)?,
@@ -38,7 +37,7 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Affine<Physical, Physical>
         }
         other => {
             let what = "the type must be 1 (RAS to RAS) or 0 (voxel to voxel)";
-            return Err(reject(path, what, other, CONVERT));
+            return Err(Error::file(path, what, other, CONVERT));
         }
     };
     map.inverse().map_err(Error::in_file(path))
@@ -64,7 +63,7 @@ fn field<'a>(
     let found = lines.find_map(|(_, line)| pair(line).filter(|(key, _)| *key == name));
     found
         .map(|(_, value)| value)
-        .ok_or_else(|| reject(path, &format!("the file must have {name}"), "none", DAMAGED))
+        .ok_or_else(|| Error::file(path, &format!("the file must have {name}"), "none", DAMAGED))
 }
 
 fn numbers<const N: usize>(text: &str) -> Option<[f64; N]> {
@@ -82,13 +81,18 @@ fn matrix<From, To>(path: &Path, text: &str) -> Result<Affine<From, To>> {
         numbers::<4>(line).ok_or_else(|| {
             let what =
                 format!("line {number}: four numbers must follow, in four lines after 1 4 4");
-            reject(path, &what, format!("{line:?}"), DAMAGED)
+            Error::file(path, &what, format!("{line:?}"), DAMAGED)
         })
     };
     let [a, b, c, last] = [row()?, row()?, row()?, row()?];
     let unit = [0.0, 0.0, 0.0, 1.0];
     if last.iter().zip(unit).any(|(v, unit)| (v - unit).abs() > super::matrix::LAST_ROW) {
-        return Err(reject(path, "the last row must be 0 0 0 1", format!("{last:?}"), DAMAGED));
+        return Err(Error::file(
+            path,
+            "the last row must be 0 0 0 1",
+            format!("{last:?}"),
+            DAMAGED,
+        ));
     }
     Ok(Affine::from_rows([a, b, c]))
 }
@@ -99,20 +103,20 @@ fn grid(path: &Path, text: &str, title: &str) -> Result<Geometry> {
     let part = part.take_while(|(_, line)| !line.ends_with("volume info"));
     if !field(path, part.clone(), "valid")?.starts_with('1') {
         let what = format!("a matrix between voxels needs a valid {title}");
-        return Err(reject(path, &what, "valid = 0", CONVERT));
+        return Err(Error::file(path, &what, "valid = 0", CONVERT));
     }
     let three = |name: &str| {
         let value = field(path, part.clone(), name)?;
         numbers::<3>(value).ok_or_else(|| {
             let what = format!("{name} of the {title} must be three numbers");
-            reject(path, &what, format!("{value:?}"), DAMAGED)
+            Error::file(path, &what, format!("{value:?}"), DAMAGED)
         })
     };
     let sizes = three("volume")?;
     let size = sizes.map(|n| (n >= 1.0 && n.fract() == 0.0 && n < 1e9).then_some(n as usize));
     let [Some(x), Some(y), Some(z)] = size else {
         let what = format!("volume of the {title} must be three sizes");
-        return Err(reject(path, &what, format!("{sizes:?}"), DAMAGED));
+        return Err(Error::file(path, &what, format!("{sizes:?}"), DAMAGED));
     };
     let axes = [three("xras")?, three("yras")?, three("zras")?];
     grid_of_centre([x, y, z], three("voxelsize")?, (axes, three("cras")?))

@@ -10,8 +10,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::parts::ItkTransform;
-use super::reject;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::write_atomically;
 
 const BIG_ENDIAN: u32 = 1000;
@@ -35,7 +34,7 @@ pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<ItkTransform> {
         let what = "a transform in a .mat file is its parameters and `fixed`, and nothing else";
         let value = format!("{name:?}, {fixed_name:?} and {} bytes more", rest.bytes.len());
         let fix = "save it from ANTs or ITK; MATLAB's own workspaces are no transforms";
-        return Err(reject(path, what, value, fix));
+        return Err(Error::file(path, what, value, fix));
     }
     Ok(ItkTransform { name, parameters, fixed_parameters })
 }
@@ -51,7 +50,7 @@ impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8]> {
         let Some((taken, rest)) = self.bytes.split_at_checked(count) else {
             let what = format!("the file must go on for {count} bytes");
-            return Err(reject(self.path, &what, format!("{}", self.bytes.len()), TRUNCATED));
+            return Err(Error::file(self.path, &what, format!("{}", self.bytes.len()), TRUNCATED));
         };
         self.bytes = rest;
         Ok(taken)
@@ -69,11 +68,11 @@ impl<'a> Reader<'a> {
         let kind = if self.big_endian { first.swap_bytes() } else { first };
         if !is_type(first) {
             let what = "a matrix must be real, full, of double or single precision";
-            return Err(reject(self.path, what, format!("type {kind}"), TRUNCATED));
+            return Err(Error::file(self.path, what, format!("type {kind}"), TRUNCATED));
         }
         let [rows, columns, imaginary, name_bytes] =
             [self.integer()?, self.integer()?, self.integer()?, self.integer()?];
-        let wrong = |what: &str, value: String| reject(self.path, what, value, TRUNCATED);
+        let wrong = |what: &str, value: String| Error::file(self.path, what, value, TRUNCATED);
         if imaginary != 0 {
             return Err(wrong("a matrix must be real", format!("imaginary flag {imaginary}")));
         }

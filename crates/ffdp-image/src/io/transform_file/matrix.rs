@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{extension, reject};
+use super::extension;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Physical};
 
@@ -19,7 +19,7 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Affine<Physical, Physical>
         let what = "a matrix in a text file named .mat is one of FSL FLIRT, which means nothing \
                     without its two images";
         let fix = "give it as flirt:MATRIX,MOVING,FIXED; rename it to .txt if it is in RAS mm";
-        return Err(reject(path, what, "only the matrix", fix));
+        return Err(Error::file(path, what, "only the matrix", fix));
     }
     parse(path, text)
 }
@@ -39,7 +39,7 @@ pub(super) fn parse<From, To>(path: &Path, text: &str) -> Result<Affine<From, To
             .collect();
         let Some(row) = entries.and_then(|entries| <[f64; 4]>::try_from(entries).ok()) else {
             let what = format!("line {number}: a row of a matrix has four finite numbers");
-            return Err(reject(path, &what, format!("{:?}", line), FIX));
+            return Err(Error::file(path, &what, format!("{:?}", line), FIX));
         };
         rows.push(row);
     }
@@ -48,7 +48,7 @@ pub(super) fn parse<From, To>(path: &Path, text: &str) -> Result<Affine<From, To
     let last_is_unit = rows.get(3).is_none_or(near);
     if !(rows.len() == 3 || rows.len() == 4) || !last_is_unit {
         let what = "a matrix has three rows, or four of which the last is 0 0 0 1";
-        return Err(reject(path, what, format!("{} rows, {rows:?}", rows.len()), FIX));
+        return Err(Error::file(path, what, format!("{} rows, {rows:?}", rows.len()), FIX));
     }
     let map = Affine::from_rows([rows[0], rows[1], rows[2]]);
     map.inverse().map_err(Error::in_file(path))?;

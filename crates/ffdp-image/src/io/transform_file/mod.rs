@@ -88,7 +88,7 @@ fn read_parts(path: &Path) -> Result<Vec<TransformPart>> {
                 if lta::is_lta(&text) { lta::read(path, &text) } else { matrix::read(path, &text) };
             Ok(vec![TransformPart::Affine(map?)])
         }
-        Content::Unknown => Err(reject(
+        Content::Unknown => Err(Error::file(
             path,
             "a transform must be an ITK text or .mat file, a displacement field (NIfTI, NRRD, MetaImage, OME-Zarr), a \
              composite .h5, an .lta of FreeSurfer or a 4x4 matrix",
@@ -121,7 +121,7 @@ pub fn write_affine(path: impl AsRef<Path>, map: &Affine<Physical, Physical>) ->
     match extension(path).as_str() {
         "mat" => matlab::write(path, &itk),
         "txt" | "tfm" => text::write(path, &itk),
-        other => Err(reject(
+        other => Err(Error::file(
             path,
             "the name of an affine transform must end in .txt, .tfm or .mat",
             format!("{other:?}"),
@@ -142,11 +142,11 @@ pub fn write_composite(path: impl AsRef<Path>, parts: &[TransformPart]) -> Resul
     let path = path.as_ref();
     if !is_composite_name(path) {
         let (what, name) = ("the name of a composite must end in .h5 or .hdf5", extension(path));
-        return Err(reject(path, what, format!("{name:?}"), "rename the output"));
+        return Err(Error::file(path, what, format!("{name:?}"), "rename the output"));
     }
     if parts.is_empty() {
         let what = "a composite must hold a transform";
-        return Err(reject(path, what, "none", "write the identity as an affine transform"));
+        return Err(Error::file(path, what, "none", "write the identity as an affine transform"));
     }
     for part in parts {
         match part {
@@ -178,7 +178,7 @@ pub fn write_bspline(
     let path = path.as_ref();
     if !["txt", "tfm"].contains(&extension(path).as_str()) {
         let what = "the name of a B-spline must end in .txt or .tfm, or in .h5 as a composite";
-        return Err(reject(path, what, format!("{:?}", extension(path)), "rename the output"));
+        return Err(Error::file(path, what, format!("{:?}", extension(path)), "rename the output"));
     }
     check_values("coefficients of a B-spline", coefficients.len(), geometry)?;
     text::write(path, &kinds::from_bspline(coefficients, geometry))
@@ -246,7 +246,7 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     let bytes = std::fs::metadata(path).map_err(failed)?.len();
     if bytes > LARGEST_TEXT_BYTES {
         let what = format!("the file of a matrix has at most {LARGEST_TEXT_BYTES} bytes");
-        return Err(reject(path, &what, bytes, "store displacement fields as NIfTI"));
+        return Err(Error::file(path, &what, bytes, "store displacement fields as NIfTI"));
     }
     std::fs::read(path).map_err(failed)
 }
@@ -255,7 +255,7 @@ fn read_text(path: &Path) -> Result<String> {
     let text = String::from_utf8(read_bytes(path)?).map_err(|error| {
         let value = format!("other bytes after {}", error.utf8_error().valid_up_to());
         let fix = "it is damaged, or of a kind that is not read: copy it again, or convert it";
-        reject(path, "a text file must be UTF-8", value, fix)
+        Error::file(path, "a text file must be UTF-8", value, fix)
     })?;
     Ok(text.strip_prefix(BYTE_ORDER_MARK).map(str::to_string).unwrap_or(text))
 }
@@ -263,9 +263,4 @@ fn read_text(path: &Path) -> Result<String> {
 /// The end of the name, in lower case.
 fn extension(path: &Path) -> String {
     path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default()
-}
-
-fn reject(path: &Path, what: &str, value: impl ToString, fix: &str) -> Error {
-    let (what, value) = (what.to_string(), value.to_string());
-    Error::File { path: path.to_path_buf(), what, value, fix: fix.to_string() }
 }

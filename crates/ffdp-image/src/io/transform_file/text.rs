@@ -12,8 +12,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::parts::ItkTransform;
-use super::reject;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::write_atomically;
 
 pub(super) const MAGIC: &str = "#Insight Transform File";
@@ -33,7 +32,7 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Vec<ItkTransform>> {
         }
         let wrong = |what: &str| {
             let what = format!("line {number}: {what}");
-            reject(path, &what, format!("{:?}", shortened(line)), DAMAGED)
+            Error::file(path, &what, format!("{:?}", shortened(line)), DAMAGED)
         };
         let Some((key, value)) = line.split_once(':') else {
             return Err(wrong("a line must read `Key: values`"));

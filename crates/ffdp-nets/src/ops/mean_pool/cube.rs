@@ -3,11 +3,10 @@
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{MeanPoolOps, pooled_shape, resized};
-use ffdp_kit::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent};
+use ffdp_kit::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent, size};
 
 /// The start of the channel of this unit's z in volumes of extents `size`.
 #[cube]
@@ -70,11 +69,6 @@ fn backward_kernel(grad: &[f32], to_x: &mut [f32], from: Extent, to: Extent) {
     let row = pz as usize * to.h as usize + py as usize;
     to_x[channel_start(channel, &to) + row * to.w as usize + px as usize] =
         sum * comptime!(1.0f32 / 27.0);
-}
-
-fn size(tensor: &CubeTensor) -> [usize; 3] {
-    let shape = tensor.meta.shape();
-    [shape[2], shape[3], shape[4]]
 }
 
 impl MeanPoolOps for CubeBackend {

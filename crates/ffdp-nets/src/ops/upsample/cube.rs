@@ -3,11 +3,10 @@
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{UpsampleOps, halved_shape, joined_shape};
-use ffdp_kit::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent};
+use ffdp_kit::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent, size};
 
 /// Where a unit is: its voxel, and its channel of all samples.
 #[derive(CubeType, Clone, Copy)]
@@ -175,11 +174,6 @@ fn backward_kernel<N: Size>(
     let row =
         (at.channel as usize * size.d as usize + at.z as usize) * size.h as usize + at.y as usize;
     to_x[row * size.w as usize + at.x as usize] = sum;
-}
-
-fn size(tensor: &CubeTensor) -> [usize; 3] {
-    let shape = tensor.meta.shape();
-    [shape[2], shape[3], shape[4]]
 }
 
 impl UpsampleOps for CubeBackend {

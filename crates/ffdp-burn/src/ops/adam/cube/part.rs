@@ -133,15 +133,23 @@ fn length_kernel(partials: &[f32], longest: &mut [f32], columns: u32) {
     }
 }
 
-/// Fields of a batch, components of one, and how many values are read at a time.
-fn sizes(field: &CubeTensor) -> (usize, usize, usize) {
+struct Sizes {
+    /// Fields.
+    batch: usize,
+    /// Values of a field.
+    len: usize,
+    /// Values that are read at a time.
+    lanes: usize,
+}
+
+fn sizes(field: &CubeTensor) -> Sizes {
     let shape = field.meta.shape();
     let (batch, len) = (shape[0], shape.num_elements() / shape[0]);
     assert!(
         batch <= CUBES_ALONG_AXIS,
         "adam: {batch} fields, more than {CUBES_ALONG_AXIS}; split the batch"
     );
-    (batch, len, if (len / 3).is_multiple_of(4) { 4 } else { 1 })
+    Sizes { batch, len, lanes: if (len / 3).is_multiple_of(4) { 4 } else { 1 } }
 }
 
 /// See [`AdamPartOps::adam_take_3d`](crate::ops::adam::part::AdamPartOps::adam_take_3d).
@@ -153,7 +161,7 @@ pub(in crate::ops::adam) fn take_part(
     assert_moments(&mean, &square);
     let (grad, power) = (into_contiguous(grad), into_contiguous(power));
     let (mean, square) = (writable(mean), writable(square));
-    let (batch, len, lanes) = sizes(&grad);
+    let Sizes { batch, len, lanes } = sizes(&grad);
     let (columns, dim) = (cubes(len / lanes, CUBES), CubeDim::new_1d(UNITS));
     let energies = empty(&grad, [batch * columns as usize]);
     let new_power = empty(&power, [batch]);
@@ -198,7 +206,7 @@ pub(in crate::ops::adam) fn longest_of_part(
     assert_f32("adam", &[&power]);
     assert_moments(&mean, &square);
     let [mean, square, power] = [mean, square, power].map(into_contiguous);
-    let (batch, len, lanes) = sizes(&mean);
+    let Sizes { batch, len, lanes } = sizes(&mean);
     let (columns, dim) = (cubes(len / 3 / lanes, CUBES), CubeDim::new_1d(UNITS));
     let partials = empty(&power, [batch * columns as usize]);
     let longest = empty(&power, [batch]);
@@ -240,7 +248,7 @@ pub(in crate::ops::adam) fn power_of_part(
 ) -> CubeTensor {
     assert_f32("adam", &[&grad, &power]);
     let (grad, power) = (into_contiguous(grad), into_contiguous(power));
-    let (batch, len, _) = sizes(&grad);
+    let Sizes { batch, len, .. } = sizes(&grad);
     let (energies, columns) = energies_of(&grad);
     let new_power = empty(&power, [batch]);
     unsafe {
@@ -267,7 +275,7 @@ pub(in crate::ops::adam) fn advance_part(
     assert_moments(&mean, &square);
     let (grad, power) = (into_contiguous(grad), into_contiguous(power));
     let (mean, square) = (writable(mean), writable(square));
-    let (batch, len, lanes) = sizes(&grad);
+    let Sizes { batch, len, lanes } = sizes(&grad);
     let (columns, dim) = (cubes(len / 3 / lanes, CUBES), CubeDim::new_1d(UNITS));
     let partials = empty(&grad, [batch * columns as usize]);
     // Dummies: of sums that are not read, and of one vector of a direction that is not stored.

@@ -17,7 +17,9 @@ use cubecl::prelude::*;
 
 use super::{Denominator, LabelDiceOps, LabelTable};
 use ffdp_kit::cubes::grid_of_cubes;
-use ffdp_kit::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent, sum_rows};
+use ffdp_kit::launch::{
+    CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent, size, sum_rows,
+};
 
 mod corners;
 mod gradient;
@@ -149,11 +151,6 @@ impl Call {
         }
         output
     }
-}
-
-fn size(tensor: &CubeTensor) -> [usize; 3] {
-    let shape = tensor.meta.shape();
-    [shape[2], shape[3], shape[4]]
 }
 
 impl LabelDiceOps for CubeBackend {

@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::super::refuse::refuse;
 use super::DAMAGED;
 use crate::error::{Error, Result};
 
@@ -168,7 +167,7 @@ impl<'a> Walk<'a> {
     fn damaged(&self, what: &str) -> Error {
         let what = format!("the file must have {what} at byte {}", self.position);
         let value = format!("a file of {} bytes", self.length);
-        refuse(self.path, &what, value, DAMAGED)
+        Error::file(self.path, &what, value, DAMAGED)
     }
 
     /// Demands that the file has so many more bytes.

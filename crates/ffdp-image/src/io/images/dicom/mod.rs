@@ -26,7 +26,6 @@ use std::path::{Path, PathBuf};
 
 use super::format::ImageFormat;
 use super::header::Header;
-use super::refuse::refuse;
 use super::source::Source;
 use crate::error::{Error, Result};
 
@@ -90,5 +89,5 @@ fn refuse_syntax(path: &Path, syntax: &str) -> Error {
     let what =
         "the transfer syntax must be little endian, its pixels as they are, RLE or JPEG of 8 bits";
     let fix = "unpack it: gdcmconv --raw IN OUT, or convert the series with dcm2niix";
-    refuse(path, what, syntax, fix)
+    Error::file(path, what, syntax, fix)
 }

@@ -8,7 +8,6 @@ use rayon::prelude::*;
 use super::super::data_type::{DataType, Endian};
 use super::super::decoded_planes::DecodedPlanes;
 use super::super::header::{Format, Header};
-use super::super::refuse::refuse;
 use super::super::source::Source;
 use super::slice::Slice;
 use super::{CONVERT, entries, is_dicom};
@@ -73,7 +72,7 @@ fn slices(path: &Path, warnings: &mut Vec<String>) -> Result<Vec<Slice>> {
     if !path.is_dir() {
         let slice = Slice::of(path)?;
         let slice = slice.ok_or_else(|| {
-            refuse(path, "the file must hold an image", "a DICOM file without pixels", CONVERT)
+            Error::file(path, "the file must hold an image", "a DICOM file without pixels", CONVERT)
         })?;
         warnings.push("one plane is read; name the folder to read the series".to_string());
         return Ok(vec![slice]);
@@ -86,7 +85,12 @@ fn slices(path: &Path, warnings: &mut Vec<String>) -> Result<Vec<Slice>> {
     let others = found.iter().filter(|slice| slice.is_none()).count();
     let mut slices: Vec<Slice> = found.into_iter().flatten().collect();
     if slices.is_empty() {
-        return Err(refuse(path, "the folder must hold an image", "DICOM without pixels", CONVERT));
+        return Err(Error::file(
+            path,
+            "the folder must hold an image",
+            "DICOM without pixels",
+            CONVERT,
+        ));
     }
     if others > 0 {
         warnings.push(format!("{others} files of the folder are no planes; they are ignored"));
@@ -99,7 +103,7 @@ fn slices(path: &Path, warnings: &mut Vec<String>) -> Result<Vec<Slice>> {
             first.path.display()
         );
         let value = format!("another in {}", name(odd));
-        return Err(refuse(path, &what, value, "move such planes to another folder"));
+        return Err(Error::file(path, &what, value, "move such planes to another folder"));
     }
     let normal = cross(first.form.axes);
     slices.sort_by(|a, b| along(normal, a.position).total_cmp(&along(normal, b.position)));
@@ -126,7 +130,7 @@ fn check_one_series(path: &Path, slices: &[Slice]) -> Result<()> {
     let more = if series.len() > SHOWN { ", .." } else { "" };
     let value = format!("{}: {}{more}", identifiers.len(), list.join(", "));
     let fix = "move the files of each series to a folder of its own, or convert them with dcm2niix";
-    Err(refuse(path, "a folder must hold one series", value, fix))
+    Err(Error::file(path, "a folder must hold one series", value, fix))
 }
 
 /// The grid of sorted planes.
@@ -173,13 +177,13 @@ fn check_even(path: &Path, slices: &[Slice], (normal, step): ([f64; 3], [f64; 3]
         let value = format!("the same one for {}", pair(i));
         let fix =
             "the series has several volumes (times, echoes, directions): convert it with dcm2niix";
-        return Err(refuse(path, what, value, fix));
+        return Err(Error::file(path, what, value, fix));
     }
     if let Some(i) = gaps.iter().position(|gap| (gap - usual).abs() > 2.0 * UNEVEN * usual) {
         let what = format!("planes must be equally far apart, {usual:.4} mm");
         let value = format!("{:.4} mm between {}", gaps[i], pair(i));
         let fix = "add the planes that are missing, or resample the series";
-        return Err(refuse(path, &what, value, fix));
+        return Err(Error::file(path, &what, value, fix));
     }
     let length = step.iter().map(|v| v * v).sum::<f64>().sqrt();
     let deviation = |(k, slice): (usize, &Slice)| {
@@ -193,7 +197,7 @@ fn check_even(path: &Path, slices: &[Slice], (normal, step): ([f64; 3], [f64; 3]
         Some((k, distance)) => {
             let what = "planes must lie along a line";
             let value = format!("{} is {distance:.4} mm away from it", name(&slices[k]));
-            Err(refuse(path, what, value, "resample the series, or convert it with dcm2niix"))
+            Err(Error::file(path, what, value, "resample the series, or convert it with dcm2niix"))
         }
     }
 }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use super::super::data_type::DataType;
 use super::super::pictures::decode_jpeg;
-use super::super::refuse::refuse;
 use super::elements::{Elements, Tag, fragments};
 use super::{CONVERT, DAMAGED, refuse_syntax, rle};
 use crate::error::{Error, Result};
@@ -107,7 +106,8 @@ impl Slice {
         else {
             return Ok(None);
         };
-        let refuse = |what: &str, value: String, fix: &str| Err(refuse(path, what, value, fix));
+        let refuse =
+            |what: &str, value: String, fix: &str| Err(Error::file(path, what, value, fix));
         let samples = elements.short(SAMPLES).unwrap_or(1);
         let photometric = elements.text(PHOTOMETRIC).unwrap_or_default();
         if samples != 1 || !["MONOCHROME1", "MONOCHROME2", ""].contains(&photometric.as_str()) {
@@ -162,7 +162,7 @@ impl Slice {
     pub fn decode(&self, bytes: &mut [u8]) -> Result<()> {
         let failed = |source| Error::io(&self.path, "read", source);
         let damaged = |reason: String| {
-            refuse(&self.path, "the pixels must be sound and complete", reason, DAMAGED)
+            Error::file(&self.path, "the pixels must be sound and complete", reason, DAMAGED)
         };
         match self.packing {
             Packing::Plain => {
@@ -188,7 +188,7 @@ impl Slice {
 
 impl Form {
     fn of(path: &Path, elements: &Elements, size: [usize; 2]) -> Result<Self> {
-        let refuse = |what: &str, value: String| Err(refuse(path, what, value, CONVERT));
+        let refuse = |what: &str, value: String| Err(Error::file(path, what, value, CONVERT));
         let Some([rows, columns]) = elements.exactly::<2>(PIXEL_SPACING) else {
             return refuse("PixelSpacing must be two numbers", "none".into());
         };

@@ -4,8 +4,6 @@
 //! Source: the format's definition, <https://teem.sourceforge.net/nrrd/format.html>. The placement is by `space
 //! directions` and `space origin` in a space of patient axes, which becomes RAS; without, by `spacings`.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::data_type::{DataType, Endian};
@@ -14,6 +12,7 @@ use super::format::{ImageFormat, ImageWriter};
 use super::header::{Format, Header, INTENT_LABEL};
 use super::new_image::{Kind, NewImage};
 use super::source::{Packing, Source};
+use super::text_header::{Voxels, both_files, refuse, start_of_file};
 use crate::error::{Error, Result};
 use crate::io::lps::LPS_SIGNS;
 
@@ -23,7 +22,6 @@ use placement::Axes;
 
 /// A header is text of a few hundred bytes; more is no header.
 const LONGEST_HEADER: usize = 1 << 20;
-const REPAIR: &str = "repair the header, or convert the image to NIfTI";
 
 /// The format.
 pub struct Nrrd;
@@ -51,7 +49,7 @@ impl ImageFormat for Nrrd {
 
     fn files(&self, path: &Path) -> Result<Vec<PathBuf>> {
         let (text, _) = text(path)?;
-        Ok([path.to_path_buf()].into_iter().chain(data_file(path, &text)).collect())
+        Ok(both_files(path, data_file(&text).map(|name| path.with_file_name(name))))
     }
 
     fn create(&self, path: &Path, image: &NewImage) -> Result<Box<dyn ImageWriter>> {
@@ -62,17 +60,9 @@ impl ImageFormat for Nrrd {
 
 const MAGIC: &[u8] = b"NRRD000";
 
-fn refuse(path: &Path, what: &str, value: impl ToString) -> Error {
-    let (what, fix) = (what.to_string(), REPAIR.to_string());
-    Error::File { path: path.to_path_buf(), what, value: value.to_string(), fix }
-}
-
 /// The text of the header up to its empty line, and where the data begin.
 fn text(path: &Path) -> Result<(String, u64)> {
-    let failed = |source| Error::io(path, "read", source);
-    let file = File::open(path).map_err(failed)?;
-    let mut bytes = Vec::new();
-    file.take(LONGEST_HEADER as u64).read_to_end(&mut bytes).map_err(failed)?;
+    let bytes = start_of_file(path, LONGEST_HEADER)?;
     let ends = [&b"\n\n"[..], b"\r\n\r\n"].map(|end| {
         bytes.windows(end.len()).position(|window| window == end).map(|at| at + end.len())
     });
@@ -88,10 +78,15 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     pairs.find(|(key, _)| key.trim().eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
 }
 
-/// The file with the data of a header that stands alone.
-fn data_file(path: &Path, text: &str) -> Option<PathBuf> {
-    let name = field(text, "data file").or_else(|| field(text, "datafile"));
-    name.map(|name| path.with_file_name(name))
+/// The name of the file with the data of a header that stands alone.
+fn data_file(text: &str) -> Option<&str> {
+    field(text, "data file").or_else(|| field(text, "datafile"))
+}
+
+/// The value of a field that must be there.
+fn needed<'a>(path: &Path, text: &'a str, name: &str) -> Result<&'a str> {
+    let missing = || refuse(path, &format!("the header must have {name}"), "none");
+    field(text, name).ok_or_else(missing)
 }
 
 fn open(path: &Path) -> Result<(Source, Header)> {
@@ -100,25 +95,32 @@ fn open(path: &Path) -> Result<(Source, Header)> {
         let first: String = text.chars().take(8).collect();
         return Err(refuse(path, "the file must begin with NRRD000", format!("{first:?}")));
     }
-    let need = |name: &str| {
-        field(&text, name)
-            .ok_or_else(|| refuse(path, &format!("the header must have {name}"), "none"))
-    };
-    let name = need("type")?;
+    let name = needed(path, &text, "type")?;
     let data_type =
         data_type(name).ok_or_else(|| refuse(path, "voxels must be integers or floats", name))?;
-    need("sizes")?;
+    needed(path, &text, "sizes")?;
     let axes = Axes::of(path, &text)?;
     let (geometry, warnings) = axes.geometry(path, &text)?;
     let mut header = Header::new(Format::named("NRRD"), data_type, axes.size.clone(), geometry);
     header.warnings = warnings;
+    set_other_axis(&mut header, &axes, path, &text)?;
+    header.endian = endian(path, &text, data_type)?;
+    // A field of our own: NRRD says nothing of labels.
+    if text.lines().any(|line| line == LABELS) {
+        header.intent_code = INTENT_LABEL;
+    }
+    voxels(path, &text, end, &header)?.open(header)
+}
+
+/// Makes a header that of vectors or of several volumes, where there is an axis that is not of space.
+fn set_other_axis(header: &mut Header, axes: &Axes, path: &Path, text: &str) -> Result<()> {
     match axes.other {
         None | Some((1, _)) => {}
-        Some((3, true)) if !data_type.is_integer() && !axes.is_colour => {
+        Some((3, true)) if !header.data_type.is_integer() && !axes.is_colour => {
             header.set_vectors();
             header.slope = axes.unit_mm;
         }
-        Some((3, false)) if field(&text, "kinds").is_some_and(|kinds| kinds.contains("vector")) => {
+        Some((3, false)) if field(text, "kinds").is_some_and(|kinds| kinds.contains("vector")) => {
             header.set_vectors();
             (header.is_interleaved, header.slope) = (false, axes.unit_mm);
         }
@@ -128,57 +130,50 @@ fn open(path: &Path) -> Result<(Source, Header)> {
         }
         Some((values, true)) => {
             let what = "the image must have one value a voxel, or three floats for a displacement";
-            let (what, value) = (what.to_string(), format!("{values} values"));
             let fix = "of a .seg.nrrd with layers, export a label map from 3D Slicer; else convert it to NIfTI";
-            return Err(Error::File { path: path.into(), what, value, fix: fix.to_string() });
+            return Err(Error::file(path, what, format!("{values} values"), fix));
         }
     }
-    header.endian = match field(&text, "endian") {
-        Some("big") => Endian::Big,
-        Some("little") => Endian::Little,
-        None if data_type.bytes() == 1 => Endian::Little,
-        other => return Err(refuse(path, "endian must be little or big", other.unwrap_or("none"))),
-    };
-    // A field of our own: NRRD says nothing of labels.
-    if text.lines().any(|line| line == LABELS) {
-        header.intent_code = INTENT_LABEL;
+    Ok(())
+}
+
+fn endian(path: &Path, text: &str, data_type: DataType) -> Result<Endian> {
+    match field(text, "endian") {
+        Some("big") => Ok(Endian::Big),
+        Some("little") => Ok(Endian::Little),
+        None if data_type.bytes() == 1 => Ok(Endian::Little),
+        other => Err(refuse(path, "endian must be little or big", other.unwrap_or("none"))),
     }
-    let packing = match need("encoding")?.to_lowercase().as_str() {
+}
+
+/// Where the voxels are: after the `end` of the header, or in a file of their own.
+fn voxels(path: &Path, text: &str, end: u64, header: &Header) -> Result<Voxels> {
+    let packing = match needed(path, text, "encoding")?.to_lowercase().as_str() {
         "raw" => Packing::Plain,
         "gz" | "gzip" => Packing::Gzip,
         other => return Err(refuse(path, "the encoding must be raw or gzip", other)),
     };
-    if ["line skip", "lineskip"].iter().any(|name| field(&text, name).is_some_and(|v| v != "0")) {
+    if ["line skip", "lineskip"].iter().any(|name| field(text, name).is_some_and(|v| v != "0")) {
         return Err(refuse(path, "data must not begin after lines of text", "line skip"));
     }
-    let (data, start) = match data_file(path, &text) {
-        Some(data) => (data, 0),
-        None => (path.to_path_buf(), end),
-    };
-    let named = field(&text, "data file").or_else(|| field(&text, "datafile")).unwrap_or("");
-    if (named.starts_with("LIST") || named.contains('%')) && !data.exists() {
-        let value = format!("data file: {named}");
-        let fix =
-            "join the slices, for example with 3D Slicer or SimpleITK, and save the image as NIfTI";
-        let what = "data must be in one file, not one for each slice".to_string();
-        return Err(Error::File { path: path.into(), what, value, fix: fix.to_string() });
-    }
-    let skip = field(&text, "byte skip").or_else(|| field(&text, "byteskip")).unwrap_or("0");
-    let start = match (skip.parse::<i64>(), packing) {
-        (Ok(0), _) => start,
-        // Where the data begin is where they must, so that they end with the file.
-        (Ok(-1), Packing::Plain) => {
-            let length = std::fs::metadata(&data).map_err(|e| Error::io(&data, "open", e))?.len();
-            length.saturating_sub(header.data_bytes())
+    let mut voxels = match data_file(text) {
+        Some(name) => {
+            let file = path.with_file_name(name);
+            if (name.starts_with("LIST") || name.contains('%')) && !file.exists() {
+                let what = "data must be in one file, not one for each slice";
+                let fix = "join the slices, for example with 3D Slicer or SimpleITK, and save the image as NIfTI";
+                return Err(Error::file(path, what, format!("data file: {name}"), fix));
+            }
+            Voxels { file, start: 0, packing }
         }
-        (Ok(skip), Packing::Plain) if skip > 0 => start + skip as u64,
-        _ => return Err(refuse(path, "byte skip must be -1 or more, of raw data", skip)),
+        None => Voxels { file: path.to_path_buf(), start: end, packing },
     };
-    let source = Source::of_part(&data, start, packing)?;
-    header.vox_offset = if packing == Packing::Plain { start } else { 0 };
-    let warning = source.check_length(header.vox_offset, header.data_bytes())?;
-    header.warnings.extend(warning);
-    Ok((source, header))
+    let skip = field(text, "byte skip").or_else(|| field(text, "byteskip")).unwrap_or("0");
+    let bytes = skip.parse::<i64>().ok();
+    let bytes = bytes.filter(|&n| n == 0 || n >= -1 && packing == Packing::Plain);
+    let wrong = || refuse(path, "byte skip must be -1 or more, of raw data", skip);
+    voxels.skip(bytes.ok_or_else(wrong)?, header)?;
+    Ok(voxels)
 }
 
 const LABELS: &str = "ffdp:=labels";

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use super::super::text_header::refuse;
 use super::super::units::unit_in_mm;
-use super::{field, refuse};
+use super::field;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry};
 use crate::io::lps::LPS_SIGNS;
@@ -75,7 +76,7 @@ impl Axes {
     /// The placement, and what is unusual about it.
     pub fn geometry(&self, path: &Path, text: &str) -> Result<(Geometry, Vec<String>)> {
         let mut warnings = Vec::new();
-        let (columns, origin, signs) = match field(text, "space directions") {
+        let AxesInSpace { columns, origin, signs } = match field(text, "space directions") {
             Some(directions) => self.by_directions(path, text, directions, &mut warnings)?,
             None => self.by_spacings(path, text, &mut warnings)?,
         };
@@ -113,7 +114,7 @@ impl Axes {
             columns.iter_mut().for_each(|column| column[i] *= mm);
             origin[i] *= mm;
         }
-        Ok((columns, origin, signs))
+        Ok(AxesInSpace { columns, origin, signs })
     }
 
     /// As ITK: along the axes of LPS, with the first voxel where `axis mins` says, which is its border unless centres are
@@ -151,12 +152,18 @@ impl Axes {
                 origin[i] = min * mm + if is_node { 0.0 } else { spacing / 2.0 };
             }
         }
-        Ok((columns, origin, signs))
+        Ok(AxesInSpace { columns, origin, signs })
     }
 }
 
-/// Columns and origin in the space of the file, and the signs that turn it to RAS.
-type AxesInSpace = (Vec<[f64; 3]>, [f64; 3], [f64; 3]);
+/// Axes and their origin in the space of a file.
+struct AxesInSpace {
+    /// Of each axis the step from one voxel to the next.
+    columns: Vec<[f64; 3]>,
+    origin: [f64; 3],
+    /// What turns the space to RAS.
+    signs: [f64; 3],
+}
 
 /// Signs that turn a space to RAS. ITK takes a space without a name, and those that name no patient, as LPS.
 fn signs(path: &Path, text: &str, warnings: &mut Vec<String>) -> Result<[f64; 3]> {

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::{DecodedPlanes, Format, Header, Source, refuse};
+use super::{DecodedPlanes, Format, Header, Source};
 use super::{Form, ImageFormat, Jpeg, NO_SPACING, PlaneFormat, Png, Tiff, grid_as_itk};
 use crate::error::{Error, Result};
 
@@ -75,7 +75,7 @@ fn check_same(
     let text = |Form { size: [x, y], data_type }: Form| format!("{x} x {y} {data_type:?}");
     let what = format!("planes must be like {}, {}", name(first), text(expected));
     let value = format!("{} in {}", text(form), name(plane));
-    Err(refuse(folder, &what, value, "keep the planes of one image in a folder of their own"))
+    Err(Error::file(folder, &what, value, "keep the planes of one image in a folder of their own"))
 }
 
 fn name(path: &Path) -> String {
@@ -108,8 +108,17 @@ fn format_of(path: &Path) -> Option<usize> {
     PLANE_FORMATS.iter().position(|(format, _)| format.is_named(path))
 }
 
-/// The name of a plane in three: what is before its number, the number, what is after it.
-fn numbered(path: &Path) -> Option<(String, u64, String)> {
+/// The name of a plane.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Numbered {
+    /// What is before the number.
+    before: String,
+    number: u64,
+    /// What is after it, in lower case.
+    after: String,
+}
+
+fn numbered(path: &Path) -> Option<Numbered> {
     let name = name(path);
     let stem = path.file_stem()?.to_string_lossy().into_owned();
     let is_digit = |c: char| c.is_ascii_digit();
@@ -118,7 +127,7 @@ fn numbered(path: &Path) -> Option<(String, u64, String)> {
         .rfind(|c| !is_digit(c))
         .map_or(0, |at| at + stem[at..].chars().next().map_or(1, char::len_utf8));
     let number = stem[start..end].parse().ok()?;
-    Some((stem[..start].to_string(), number, name[end..].to_lowercase()))
+    Some(Numbered { before: stem[..start].to_string(), number, after: name[end..].to_lowercase() })
 }
 
 /// The format of all planes, and the planes in order.
@@ -128,30 +137,31 @@ fn checked(folder: &Path, planes: &[PathBuf]) -> Result<(&'static dyn PlaneForma
     let Some(format) = first.filter(|first| planes.iter().all(|p| format_of(p) == Some(*first)))
     else {
         let what = "the planes of a folder must be of one format";
-        return Err(refuse(folder, what, series(planes.iter().map(|p| end_of(p))), FIX));
+        return Err(Error::file(folder, what, series(planes.iter().map(|p| end_of(p))), FIX));
     };
     let mut sorted = Vec::with_capacity(planes.len());
     for plane in planes {
-        let Some(parts) = numbered(plane) else {
+        let Some(name_of_plane) = numbered(plane) else {
             let what = "the names of the planes of a folder must have numbers";
-            return Err(refuse(folder, what, format!("{:?}", name(plane)), FIX));
+            return Err(Error::file(folder, what, format!("{:?}", name(plane)), FIX));
         };
-        sorted.push((parts, plane));
+        sorted.push((name_of_plane, plane));
     }
     sorted.sort();
-    let [one, last] = [&sorted[0], &sorted[sorted.len() - 1]].map(|((a, _, b), _)| (a, b));
-    if one != last {
+    let ends = [&sorted[0], &sorted[sorted.len() - 1]];
+    let [first, last] = ends.map(|(name, _)| (&name.before, &name.after));
+    if first != last {
         let what = "a folder must hold one series of planes";
-        let names = sorted.iter().map(|((before, _, after), _)| format!("{before}*{after}"));
-        return Err(refuse(folder, what, series(names), FIX));
+        let names = sorted.iter().map(|(name, _)| format!("{}*{}", name.before, name.after));
+        return Err(Error::file(folder, what, series(names), FIX));
     }
-    let step = |i: usize| sorted[i + 1].0.1 - sorted[i].0.1;
+    let step = |i: usize| sorted[i + 1].0.number - sorted[i].0.number;
     for i in 0..sorted.len() - 1 {
         if step(i) != step(0) || step(i) == 0 {
             let what = "the numbers of the planes must grow in equal steps";
             let value = format!("{} after {}", name(sorted[i + 1].1), name(sorted[i].1));
             let fix = "add the missing plane, or number the planes anew";
-            return Err(refuse(folder, what, value, fix));
+            return Err(Error::file(folder, what, value, fix));
         }
     }
     let planes = sorted.into_iter().map(|(_, plane)| plane.clone()).collect();

@@ -11,7 +11,7 @@ use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
 use super::{DAMAGED, Form, ImageFormat, NOT_GREY, PlaneFormat, TO_GREY, check_size, open_plane};
-use super::{DataType, Header, Source, refuse};
+use super::{DataType, Header, Source};
 use crate::error::{Error, Result};
 
 /// A code of a progressive file can end so many empty blocks of 64 pixels.
@@ -61,7 +61,7 @@ pub fn decode_jpeg(
     let (mut decoder, form) = begun(path, from)?;
     if form.size != size {
         let what = format!("the JPEG must have {size:?} pixels");
-        return Err(refuse(path, &what, format!("{:?}", form.size), DAMAGED));
+        return Err(Error::file(path, &what, format!("{:?}", form.size), DAMAGED));
     }
     decoder.decode_into(bytes).map_err(|error| failed(path, error))
 }
@@ -82,14 +82,24 @@ fn begun<R: BufRead + Seek>(path: &Path, from: R) -> Result<(JpegDecoder<R>, For
         .jpeg_set_out_colorspace(ColorSpace::Luma);
     let mut decoder = JpegDecoder::new_with_options(from, options);
     decoder.decode_headers().map_err(|error| failed(path, error))?;
-    let info = decoder.info().ok_or_else(|| refuse(path, NOT_GREY, "no header", DAMAGED))?;
+    let info = decoder.info().ok_or_else(|| Error::file(path, NOT_GREY, "no header", DAMAGED))?;
     if info.components != 1 {
-        return Err(refuse(path, NOT_GREY, format!("{} components", info.components), TO_GREY));
+        return Err(Error::file(
+            path,
+            NOT_GREY,
+            format!("{} components", info.components),
+            TO_GREY,
+        ));
     }
     let form = Form { size: [info.width.into(), info.height.into()], data_type: DataType::U8 };
     Ok((decoder, form))
 }
 
 fn failed(path: &Path, error: DecodeErrors) -> Error {
-    refuse(path, "a JPEG must be sound and complete", format!("{:?}", error.to_string()), DAMAGED)
+    Error::file(
+        path,
+        "a JPEG must be sound and complete",
+        format!("{:?}", error.to_string()),
+        DAMAGED,
+    )
 }

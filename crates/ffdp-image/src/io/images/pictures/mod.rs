@@ -15,7 +15,6 @@ use super::data_type::DataType;
 use super::decoded_planes::DecodedPlanes;
 use super::format::ImageFormat;
 use super::header::{Format, Header};
-use super::refuse::refuse;
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::image::Geometry;
@@ -93,7 +92,7 @@ fn check_size(path: &Path, form: Form, most: u64) -> Result<()> {
     let [x, y] = form.size.map(|n| n as u64);
     if x == 0 || y == 0 || x.saturating_mul(y) > length.saturating_mul(most) {
         let what = format!("a file of {length} bytes cannot have the pixels of its header");
-        return Err(refuse(path, &what, format!("{x} x {y}"), DAMAGED));
+        return Err(Error::file(path, &what, format!("{x} x {y}"), DAMAGED));
     }
     Ok(())
 }

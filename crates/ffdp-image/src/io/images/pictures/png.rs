@@ -7,7 +7,7 @@ use std::path::Path;
 use png::{BitDepth, ColorType, Decoder, DecodingError, Reader, Transformations};
 
 use super::{DAMAGED, Form, ImageFormat, NOT_GREY, PlaneFormat, TO_GREY, check_size, open_plane};
-use super::{DataType, Header, Source, refuse};
+use super::{DataType, Header, Source};
 use crate::error::{Error, Result};
 
 /// Deflate has at most 1032 bytes for one, each of at most eight pixels.
@@ -84,7 +84,7 @@ fn form(path: &Path, reader: &Reader<BufReader<File>>) -> Result<Form> {
             ColorType::Grayscale => "a transparent grey".to_string(),
             other => format!("{other:?}"),
         };
-        return Err(refuse(path, NOT_GREY, value, TO_GREY));
+        return Err(Error::file(path, NOT_GREY, value, TO_GREY));
     }
     let data_type = match info.bit_depth {
         BitDepth::Sixteen => DataType::U16,
@@ -100,6 +100,8 @@ fn failed(path: &Path, error: DecodingError) -> Error {
         DecodingError::IoError(source) if source.kind() != ErrorKind::UnexpectedEof => {
             Error::io(path, "read", source)
         }
-        other => refuse(path, "a PNG must be sound and complete", format!("\"{other}\""), DAMAGED),
+        other => {
+            Error::file(path, "a PNG must be sound and complete", format!("\"{other}\""), DAMAGED)
+        }
     }
 }

@@ -55,21 +55,12 @@ struct Refuse<'a>(&'a Path);
 
 impl Refuse<'_> {
     fn because(&self, what: &str, value: impl ToString) -> Error {
-        Error::File {
-            path: self.0.to_path_buf(),
-            what: what.to_string(),
-            value: value.to_string(),
-            fix: "write the array anew with a common codec, for example zstd or blosc".to_string(),
-        }
+        let fix = "write the array anew with a common codec, for example zstd or blosc";
+        Error::file(self.0, what, value, fix)
     }
 
     fn damaged(&self, what: &str, value: impl ToString) -> Error {
-        Error::File {
-            path: self.0.to_path_buf(),
-            what: what.to_string(),
-            value: value.to_string(),
-            fix: "it is damaged: copy or download it again".to_string(),
-        }
+        Error::file(self.0, what, value, "it is damaged: copy or download it again")
     }
 }
 

@@ -72,6 +72,13 @@ pub struct Own {
     pub direction: String,
 }
 
+/// The same as numbers.
+struct OwnNumbers {
+    spacing_mm: [f64; 3],
+    origin_mm: [f64; 3],
+    direction: Matrix3,
+}
+
 #[derive(Deserialize)]
 struct RawMultiscale {
     #[serde(default)]
@@ -103,12 +110,6 @@ enum RawAxis {
     },
 }
 
-/// A refusal of the metadata in a file.
-fn refuse(path: &Path, what: &str, value: impl ToString, fix: &str) -> Error {
-    let (what, fix) = (what.to_string(), fix.to_string());
-    Error::File { path: path.to_path_buf(), what, value: value.to_string(), fix }
-}
-
 const REPAIR: &str = "repair the metadata, or convert the image anew";
 
 impl Multiscale {
@@ -133,7 +134,7 @@ impl Multiscale {
             false => {
                 let fix = "name the folder of an OME-Zarr image";
                 let value = "neither zarr.json nor .zattrs";
-                return Err(refuse(folder, "the folder must be an OME-Zarr", value, fix));
+                return Err(Error::file(folder, "the folder must be an OME-Zarr", value, fix));
             }
         };
         let json = read_json(&file)?;
@@ -147,10 +148,10 @@ impl Multiscale {
             }
             let what = "the group must hold an image (multiscales)";
             let fix = "name the folder of an image inside it, such as plate.zarr/A/1/0";
-            return Err(refuse(&file, what, "none", fix));
+            return Err(Error::file(&file, what, "none", fix));
         };
         let raw = RawMultiscale::deserialize(first).map_err(|reason| {
-            refuse(&file, "multiscales must be as OME-NGFF has them", reason, REPAIR)
+            Error::file(&file, "multiscales must be as OME-NGFF has them", reason, REPAIR)
         })?;
         let own = attributes.get(OWN).and_then(|own| Own::deserialize(own).ok());
         let is_labels = !ome["image-label"].is_null();
@@ -168,12 +169,12 @@ impl Multiscale {
         let raw_axes: Vec<RawAxis> = if raw.axes.is_empty() { names() } else { raw.axes };
         let axes = axes(raw_axes).map_err(|value| {
             let what = "the axes must be 1 to 3 of space, and at most one each of time and channel";
-            refuse(file, what, value, REPAIR)
+            Error::file(file, what, value, REPAIR)
         })?;
         let count = axes.len();
         let failed = |value: String| {
             let what = format!("a level must have a scale and translation of {count} axes");
-            refuse(file, &what, value, REPAIR)
+            Error::file(file, &what, value, REPAIR)
         };
         let common = transformations(&raw.transformations, count).map_err(failed)?;
         let mut levels = Vec::new();
@@ -187,12 +188,17 @@ impl Multiscale {
             let inside = !dataset.path.split('/').any(|part| part == "..")
                 && !Path::new(&dataset.path).is_absolute();
             if !inside {
-                return Err(refuse(file, "a level lies in the folder", dataset.path, REPAIR));
+                return Err(Error::file(file, "a level lies in the folder", dataset.path, REPAIR));
             }
             levels.push(Level { path: dataset.path, scale, translation });
         }
         if levels.is_empty() {
-            return Err(refuse(file, "an image has at least one level (datasets)", "none", REPAIR));
+            return Err(Error::file(
+                file,
+                "an image has at least one level (datasets)",
+                "none",
+                REPAIR,
+            ));
         }
         let (folder, file, warnings) = (folder.to_path_buf(), file.to_path_buf(), Vec::new());
         Ok(Self { folder, file, is_v3, is_labels, axes, levels, own, warnings })
@@ -249,8 +255,8 @@ impl Multiscale {
         }
         let own = self.own.as_ref().and_then(Own::numbers);
         let own = own.filter(|own| self.agrees(own, &mut warnings));
-        if let Some((_, _, own)) = &own {
-            direction = *own;
+        if let Some(own) = &own {
+            direction = own.direction;
         } else if !placed {
             warnings.retain(|warning| !warning.is_empty());
         }
@@ -263,9 +269,9 @@ impl Multiscale {
         let unplaced = Geometry::new(size, spacing).map_err(&at)?;
         let mut geometry =
             Geometry::from_affine(size, Affine::from_parts(linear, origin)).map_err(at)?;
-        if let Some((spacing_mm, origin_mm, direction)) = own.filter(|_| level == 0) {
-            (geometry.spacing_mm, geometry.origin_mm) = (spacing_mm, origin_mm);
-            geometry.direction = direction;
+        if let Some(own) = own.filter(|_| level == 0) {
+            (geometry.spacing_mm, geometry.origin_mm) = (own.spacing_mm, own.origin_mm);
+            geometry.direction = own.direction;
         } else {
             geometry.spacing_mm = unplaced.spacing_mm;
         }
@@ -273,8 +279,8 @@ impl Multiscale {
     }
 
     /// Whether our own placement is still that of level 0: another tool may have moved the image.
-    fn agrees(&self, own: &([f64; 3], [f64; 3], Matrix3), warnings: &mut Vec<String>) -> bool {
-        let (spacing, origin, direction) = own;
+    fn agrees(&self, own: &OwnNumbers, warnings: &mut Vec<String>) -> bool {
+        let OwnNumbers { spacing_mm: spacing, origin_mm: origin, direction } = own;
         let level = &self.levels[0];
         let agree = self.axes.iter().enumerate().all(|(i, axis)| {
             let Kind::Space(j) = axis.kind else { return true };
@@ -328,7 +334,7 @@ impl Own {
         }
     }
 
-    fn numbers(&self) -> Option<([f64; 3], [f64; 3], Matrix3)> {
+    fn numbers(&self) -> Option<OwnNumbers> {
         let numbers = |text: &str| -> Option<Vec<f64>> {
             let number = |word: &str| word.parse::<f64>().ok().filter(|number| number.is_finite());
             text.split(' ').map(number).collect()
@@ -337,7 +343,8 @@ impl Own {
         let direction = numbers(&self.direction).filter(|numbers| numbers.len() == 9)?;
         let direction: Matrix3 =
             std::array::from_fn(|i| std::array::from_fn(|j| direction[3 * i + j]));
-        Some((triple(&self.spacing_mm)?, triple(&self.origin_mm)?, direction))
+        let (spacing_mm, origin_mm) = (triple(&self.spacing_mm)?, triple(&self.origin_mm)?);
+        Some(OwnNumbers { spacing_mm, origin_mm, direction })
     }
 }
 

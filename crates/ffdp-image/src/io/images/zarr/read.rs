@@ -79,12 +79,7 @@ type Index = Option<Arc<Vec<Option<(u64, u64)>>>>;
 pub fn open(path: &Path) -> Result<(Voxels, Header)> {
     let (folder, choice) = parse(path)?;
     let image = Multiscale::open(&folder)?;
-    let refuse = |what: String, value: String, fix: &str| Error::File {
-        path: folder.clone(),
-        what,
-        value,
-        fix: fix.to_string(),
-    };
+    let refuse = |what: String, value: String, fix: &str| Error::file(&folder, what, value, fix);
     if choice.level >= image.levels() {
         let what = format!("the level after # must be less than {}", image.levels());
         return Err(refuse(what, choice.level.to_string(), "choose a finer level"));
@@ -223,12 +218,8 @@ impl Chunks {
             let size = axis.map_or(1, |axis| self.array.shape[axis]);
             match (axis, chosen) {
                 (_, Some(k)) if k >= size => {
-                    return Err(Error::File {
-                        path: self.path.clone(),
-                        what: format!("{name}= after # must be less than {size}"),
-                        value: k.to_string(),
-                        fix: "choose one that is there".to_string(),
-                    });
+                    let what = format!("{name}= after # must be less than {size}");
+                    return Err(Error::file(&self.path, what, k, "choose one that is there"));
                 }
                 (Some(axis), Some(k)) => self.chosen.push((axis, k)),
                 (Some(axis), None) => {
@@ -429,12 +420,11 @@ fn failed(file: &Path, reason: io::Error) -> Error {
         ErrorKind::Other
         | ErrorKind::InvalidData
         | ErrorKind::InvalidInput
-        | ErrorKind::UnexpectedEof => Error::File {
-            path: file.to_path_buf(),
-            what: "a chunk must be sound and complete".to_string(),
-            value: format!("\"{reason}\""),
-            fix: "it is damaged: copy or download it again".to_string(),
-        },
+        | ErrorKind::UnexpectedEof => {
+            let value = format!("\"{reason}\"");
+            let fix = "it is damaged: copy or download it again";
+            Error::file(file, "a chunk must be sound and complete", value, fix)
+        }
         _ => Error::io(file, "read", reason),
     }
 }

@@ -11,7 +11,7 @@ use cubecl::prelude::*;
 
 use super::{Conv3dOps, burn_conv3d, burn_conv3d_to_weight};
 use crate::ops::precision::Precision;
-use ffdp_kit::launch::{Extent, assert_f32, extent};
+use ffdp_kit::launch::{Extent, assert_f32, extent, size};
 
 mod direct;
 mod tensor_cores;
@@ -32,12 +32,6 @@ pub(super) struct Problem {
 #[cube]
 pub(super) fn len(size: &Extent) -> usize {
     size.d as usize * size.h as usize * size.w as usize
-}
-
-/// Extents (D, H, W).
-pub(super) fn size(tensor: &CubeTensor) -> [usize; 3] {
-    let shape = tensor.meta.shape();
-    [shape[2], shape[3], shape[4]]
 }
 
 pub(super) fn problem(

@@ -21,7 +21,7 @@ use ::tiff::decoder::{Decoder, Limits};
 use ::tiff::tags::Tag;
 
 use super::super::refuse::check_addressable;
-use super::{DataType, DecodedPlanes, Format, Header, ImageFormat, Source, refuse};
+use super::{DataType, DecodedPlanes, Format, Header, ImageFormat, Source};
 use super::{Form, NO_SPACING, PlaneFormat, grid_as_itk};
 use crate::error::{Error, Result};
 use description::Description;
@@ -63,7 +63,7 @@ impl ImageFormat for Tiff {
         let mut pages = Pages::open(path)?;
         let description = Description::of(&pages.text, pages.resolution, pages.indices.len());
         let description =
-            description.map_err(|(what, value)| refuse(path, &what, value, CONVERT))?;
+            description.map_err(|(what, value)| Error::file(path, &what, value, CONVERT))?;
         let [planes, channels, times] = description.sizes;
         let [x, y] = pages.form.size;
         let mut dims = vec![x, y, planes];
@@ -91,7 +91,7 @@ impl PlaneFormat for Tiff {
             1 => Ok(pages.form),
             count => {
                 let what = "a plane of a folder must have one page";
-                Err(refuse(path, what, count, "name the file itself, or split it into planes"))
+                Err(Error::file(path, what, count, "name the file itself, or split it into planes"))
             }
         }
     }
@@ -143,7 +143,7 @@ impl Pages {
                 if found != form {
                     let what = format!("all pages must be like the first, {form:?}");
                     let value = format!("{found:?} in page {index}");
-                    return Err(refuse(path, &what, value, CONVERT));
+                    return Err(Error::file(path, &what, value, CONVERT));
                 }
                 indices.push(index);
             }
@@ -197,7 +197,7 @@ fn form(path: &Path, decoder: &mut Decoder<BufReader<File>>, length: u64) -> Res
         (ColorType::Gray(64), 3) => DataType::F64,
         _ => {
             let value = format!("{color:?}, sample format {format}");
-            return Err(refuse(path, NOT_GREY, value, CONVERT));
+            return Err(Error::file(path, NOT_GREY, value, CONVERT));
         }
     };
     let form = Form { size: [width as usize, height as usize], data_type };
@@ -207,7 +207,7 @@ fn form(path: &Path, decoder: &mut Decoder<BufReader<File>>, length: u64) -> Res
     let tile = decoder.find_tag_unsigned::<u32>(Tag::TileWidth).map_err(&failed)?.unwrap_or(0);
     if pixels == 0 || pixels > most || u64::from(tile) > most.max(WIDEST_TILE) {
         let what = format!("a file of {length} bytes cannot have the pixels of its header");
-        return Err(refuse(path, &what, format!("{width} x {height}"), DAMAGED));
+        return Err(Error::file(path, &what, format!("{width} x {height}"), DAMAGED));
     }
     Ok(form)
 }
@@ -218,11 +218,14 @@ fn failed(path: &Path) -> impl Fn(TiffError) -> Error + use<> {
         TiffError::IoError(source) if source.kind() != std::io::ErrorKind::UnexpectedEof => {
             Error::io(&path, "read", source)
         }
-        TiffError::UnsupportedError(error) => {
-            refuse(&path, "pages must be of a kind that is read", format!("\"{error}\""), CONVERT)
-        }
+        TiffError::UnsupportedError(error) => Error::file(
+            &path,
+            "pages must be of a kind that is read",
+            format!("\"{error}\""),
+            CONVERT,
+        ),
         other => {
-            refuse(&path, "a TIFF must be sound and complete", format!("\"{other}\""), DAMAGED)
+            Error::file(&path, "a TIFF must be sound and complete", format!("\"{other}\""), DAMAGED)
         }
     }
 }

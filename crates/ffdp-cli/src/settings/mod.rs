@@ -1,0 +1,292 @@
+//! What a registration does: from a file, from flags, or as it is by default.
+//!
+//! Flags change entries by their name in whatever stages have them, so that a new kind of stage
+//! needs nothing here.
+
+mod ending;
+mod entries;
+mod names;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use ffdp_image::io::read_toml;
+use ffdp_register::methods::gnk::Preconditioner;
+use ffdp_register::{Preset, Settings, Similarity, Stage, settings::OrientationSettings};
+use toml::{Table, Value};
+
+use crate::failure::{Failure, Result};
+use crate::words::Numbers;
+use ending::end_with;
+use entries::{Stages, as_value, defect, name_of};
+use names::{metrics, transforms, word_of_others};
+
+/// The flags that choose what is done.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SettingsArguments {
+    /// Settings to start from (TOML, as settings.toml in the output folder of a run); the flags
+    /// below change them.
+    #[arg(long, value_name = "FILE")]
+    pub settings: Option<PathBuf>,
+    /// Settings to start from, by what they are for [default: default].
+    #[arg(long, value_enum, conflicts_with = "settings")]
+    pub preset: Option<PresetChoice>,
+    /// Two modalities: as --preset multimodal; with another preset that, on the levels of the other.
+    #[arg(long, conflicts_with = "settings")]
+    pub multimodal: bool,
+    /// The last stage [default: greedy; quality svf]. Stages before it are kept, those after it are left out.
+    #[arg(long, value_parser = transforms())]
+    pub transform: Option<String>,
+    /// The images are aligned already, up to a deformation: no moments, rigid and affine stages.
+    #[arg(long)]
+    pub aligned: bool,
+    /// Before all, search orientations up to this many degrees from the header's, for images whose headers say nothing
+    /// [without a number: 180, all there are].
+    #[arg(long, value_name = "DEGREES", num_args = 0..=1, default_missing_value = "180", conflicts_with = "aligned")]
+    pub search: Option<f64>,
+    /// Let the points of --landmarks drive the registration, known to so many mm (standard deviation); without, they are
+    /// measured only.
+    #[arg(long, value_name = "MM")]
+    pub landmark_sigma: Option<f64>,
+    /// Similarity of the deformable stages [default: lncc]; without a deformable stage that of the linear
+    /// stages, which otherwise use nmi. With mi or nmi greedy, syn and svf are as stiff as with --multimodal.
+    #[arg(long, value_parser = metrics())]
+    pub metric: Option<String>,
+    /// Width of the LNCC window in voxels; odd, 3 to 21 [default: 7].
+    #[arg(long, value_name = "VOXELS")]
+    pub window: Option<usize>,
+    /// First match the histogram of the moving image to that of the fixed image; for --metric mse.
+    #[arg(long)]
+    pub match_histograms: bool,
+    /// Iterations at most on each level of the last stage, coarse to fine: one number for each level of the
+    /// settings, or of --shrink [default: 200,100,50; fast 100,50; quality and multimodal
+    /// 200,200,100,50].
+    #[arg(long, value_name = "N,N,..")]
+    pub iterations: Option<Numbers<usize>>,
+    /// Shrink factor of each level of the last stage, coarse to fine [default: 4,2,1; fast 4,2; quality and multimodal
+    /// 8,4,2,1; linear stages by the resolution of the images].
+    #[arg(long, value_name = "F,F,..")]
+    pub shrink: Option<Numbers<f64>>,
+    /// Give the same bits in every run on the same device. Only svf on a GPU needs this, and it is slower
+    /// with it.
+    #[arg(long)]
+    pub deterministic: bool,
+    /// Longest step of an iteration of deformable stages, in voxels of the level [default: 0.25, ffd 1].
+    #[arg(long, value_name = "VOXELS")]
+    pub lr: Option<f64>,
+    /// For --transform ffd: distance of the control points on the last level, in mm; one number, or one for each
+    /// axis x, y, z. It doubles on each level before [default: 5].
+    #[arg(long, value_name = "MM,..", value_delimiter = ',')]
+    pub spacing_mm: Option<Vec<f64>>,
+    /// For --transform gnk: weight of the roughness of the velocity, in a box of volume (2 pi)^3. Smaller weights
+    /// allow larger deformations [default: 3e-3].
+    #[arg(long, value_name = "B")]
+    pub beta: Option<f64>,
+    /// For --transform gnk: weight of the divergence of the velocity. Larger weights keep volumes [default: 1e-4].
+    #[arg(long, value_name = "B")]
+    pub beta_div: Option<f64>,
+    /// For --transform gnk: bounds of the determinant of the map. The smallest --beta that keeps them is searched.
+    #[arg(long, value_name = "LEAST,MOST", value_delimiter = ',')]
+    pub determinant: Option<Vec<f64>>,
+    /// For --transform gnk: time steps of the transport [default: 4].
+    #[arg(long, value_name = "N")]
+    pub time_steps: Option<u32>,
+    /// For --transform gnk: preconditioner of the conjugate gradients [default: 2l-inv-h0].
+    #[arg(long, value_enum)]
+    pub preconditioner: Option<PreconditionerChoice>,
+    /// Smoothing of each gradient: fluid stiffness, in voxels of the level [default: 1.5, svf 1.75].
+    #[arg(long, value_name = "VOXELS")]
+    pub sigma_grad: Option<f64>,
+    /// Smoothing of the displacement: elastic stiffness, in voxels of the level [default: 0.5].
+    #[arg(long, value_name = "VOXELS")]
+    pub sigma_warp: Option<f64>,
+}
+
+/// What the conjugate gradients of a Gauss-Newton step begin from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PreconditionerChoice {
+    /// Inverse of the regularisation.
+    #[value(name = "inv-a")]
+    InvA,
+    /// Inverse of the Hessian at a velocity of zero.
+    #[value(name = "inv-h0")]
+    InvH0,
+    /// The same on a grid of half the size.
+    #[value(name = "2l-inv-h0")]
+    TwoLevelInvH0,
+}
+
+impl From<PreconditionerChoice> for Preconditioner {
+    fn from(choice: PreconditionerChoice) -> Self {
+        match choice {
+            PreconditionerChoice::InvA => Self::InvA,
+            PreconditionerChoice::InvH0 => Self::InvH0,
+            PreconditionerChoice::TwoLevelInvH0 => Self::TwoLevelInvH0,
+        }
+    }
+}
+
+/// What settings are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum PresetChoice {
+    /// A quick look: nothing at full resolution.
+    Fast,
+    /// Two images of one modality.
+    #[default]
+    Default,
+    /// A stationary velocity, with one level more and finer linear results.
+    Quality,
+    /// Two modalities: a stiff deformation by mutual information.
+    Multimodal,
+    /// Far apart, or hardly alike: a discrete search by MIND descriptors, then descent by them.
+    Hard,
+}
+
+impl From<PresetChoice> for Preset {
+    fn from(choice: PresetChoice) -> Self {
+        match choice {
+            PresetChoice::Fast => Self::Fast,
+            PresetChoice::Default => Self::Default,
+            PresetChoice::Quality => Self::Quality,
+            PresetChoice::Multimodal => Self::Multimodal,
+            PresetChoice::Hard => Self::Hard,
+        }
+    }
+}
+
+impl SettingsArguments {
+    /// The settings of the file, or the default ones, with what the flags change.
+    pub fn resolve(&self) -> Result<Settings> {
+        let mut settings = match &self.settings {
+            Some(path) => read(path)?,
+            None => self.preset(),
+        };
+        if let Some(transform) = &self.transform {
+            end_with(&mut settings.stages, transform)?;
+        }
+        if self.aligned {
+            settings.stages.retain(|stage| !stage.is_linear());
+            if settings.stages.is_empty() {
+                return Err(Failure::user(
+                    "--aligned leaves out the linear stages, and there are no others",
+                    "leave it out, or ask for a deformation: --transform greedy",
+                ));
+            }
+        }
+        if let Some(degrees) = self.search {
+            search(&mut settings.stages, degrees)?;
+        }
+        settings.landmark_sigma_mm = self.landmark_sigma.or(settings.landmark_sigma_mm);
+        settings.match_histograms |= self.match_histograms;
+        let mut table = Table::try_from(&settings).map_err(defect)?;
+        let mut stages = Stages::of(&mut table);
+        if let Some(metric) = &self.metric {
+            stages.set_metric(metric)?;
+        }
+        if let Some(window) = self.window {
+            stages.set_window(window)?;
+        }
+        if let Some(spacing) = &self.spacing_mm {
+            stages.set_spacing(spacing)?;
+        }
+        for (flag, entry, value) in [
+            ("--lr", "learning_rate_voxels", self.lr),
+            ("--sigma-grad", "sigma_gradient_voxels", self.sigma_grad),
+            ("--sigma-warp", "sigma_warp_voxels", self.sigma_warp),
+            ("--beta", "beta", self.beta),
+            ("--beta-div", "beta_div", self.beta_div),
+        ] {
+            stages.set(flag, entry, value.map(Value::Float))?;
+        }
+        stages.set("--time-steps", "time_steps", self.time_steps.map(Value::from))?;
+        if let Some(choice) = self.preconditioner {
+            let choice = as_value(&Preconditioner::from(choice))?;
+            stages.set("--preconditioner", "preconditioner", Some(choice))?;
+        }
+        if let Some(bounds) = &self.determinant {
+            stages.set_determinant(bounds)?;
+        }
+        if self.deterministic {
+            stages.set_deterministic();
+        }
+        if self.shrink.is_some() || self.iterations.is_some() {
+            stages.set_levels(self.shrink.as_deref(), self.iterations.as_deref())?;
+        }
+        let settings: Settings = table.try_into().map_err(defect)?;
+        settings.validate()?;
+        Ok(settings)
+    }
+}
+
+/// Lets the first placement search orientations.
+fn search(stages: &mut [Stage], up_to_degrees: f64) -> Result<()> {
+    let Some(Stage::Moments(moments)) = stages.first_mut() else {
+        return Err(Failure::user(
+            "--search is part of the stage moments, and the settings have none",
+            "begin the settings with moments, or leave --search out",
+        ));
+    };
+    let search = moments.search.unwrap_or_default();
+    moments.search = Some(OrientationSettings { up_to_degrees, ..search });
+    Ok(())
+}
+
+impl SettingsArguments {
+    /// The settings that flags change, where there is no file.
+    fn preset(&self) -> Settings {
+        let preset = self.preset.unwrap_or_default();
+        // Information rewards whatever explains differences of brightness: a field of voxels has to be stiff.
+        let metric = self.metric.as_deref().and_then(Similarity::named);
+        let informed = metric.is_some_and(|metric| !metric.loss().compares_intensities())
+            && self
+                .transform
+                .as_deref()
+                .is_none_or(|name| ["greedy", "syn", "svf"].contains(&name));
+        let chosen = Settings::preset(preset.into());
+        let says_all = [PresetChoice::Multimodal, PresetChoice::Hard].contains(&preset);
+        if !self.multimodal && !informed || says_all {
+            return chosen;
+        }
+        let stiff = Settings::preset(Preset::Multimodal);
+        if self.preset.is_none() && self.multimodal {
+            return stiff;
+        }
+        let levels = |(stage, chosen): (Stage, &Stage)| match stage.is_linear() {
+            true => chosen.clone(),
+            false => stage.with_levels(chosen.levels().to_vec()),
+        };
+        let stages = stiff.stages.into_iter().zip(&chosen.stages).map(levels).collect();
+        Settings { stages, ..stiff }
+    }
+}
+
+/// Whether there is more than an affine map.
+pub fn deforms(settings: &Settings) -> bool {
+    settings.stages.iter().any(|stage| !stage.is_linear())
+}
+
+/// The settings as a file that [`SettingsArguments::settings`] can be given.
+pub fn to_toml(settings: &Settings) -> Result<String> {
+    toml::to_string_pretty(settings).map_err(defect)
+}
+
+/// The name of what a stage maximises, as a file has it; `None` where it maximises nothing.
+pub fn similarity_of(stage: &Stage) -> Option<String> {
+    Value::try_from(stage).ok()?.get("similarity").map(name_of)
+}
+
+fn read(path: &Path) -> Result<Settings> {
+    let names = "entries have the names of settings.toml, which every run writes";
+    let settings: Settings = read_toml(path, names).map_err(|error| {
+        let meant = word_of_others(&error.to_string());
+        let failure = Failure::from(error);
+        match meant {
+            Some(word) => failure.with_help(format!("did you mean `{word}`?")),
+            None => failure,
+        }
+    })?;
+    settings.validate().map_err(|error| Failure::from(error).about(path))?;
+    Ok(settings)
+}

@@ -1,0 +1,126 @@
+use super::*;
+
+#[test]
+fn settings_survive_their_file_bit_by_bit() {
+    let intensity_percentiles = [0.1 + 0.2, 99.0 + 1e-13];
+    let settings = Settings { intensity_percentiles, ..Settings::default() };
+    let text = to_toml(&settings).expect("settings are written");
+    let again: Settings = toml::from_str(&text).expect("and read");
+    assert_eq!(again, settings, "{text}");
+}
+
+#[test]
+fn similarities_have_the_names_that_files_have() {
+    for (similarity, _) in Similarity::built_in() {
+        let value = as_value(&similarity).expect("it is written");
+        assert_eq!(name_of(&value), similarity.name());
+    }
+}
+
+#[test]
+fn flags_change_what_stages_have() {
+    let arguments = SettingsArguments {
+        metric: Some("mi".to_string()),
+        lr: Some(0.125),
+        iterations: Some(Numbers(vec![3, 2, 1])),
+        match_histograms: true,
+        ..SettingsArguments::default()
+    };
+    let text = to_toml(&arguments.resolve().expect("valid")).expect("written");
+    for line in [
+        "bins = 32",
+        "learning_rate_voxels = 0.125",
+        "iterations = 3",
+        "shrink = 4.0",
+        "match_histograms = true",
+    ] {
+        assert!(text.contains(line), "no {line} in {text}");
+    }
+    assert!(!text.contains("lncc"), "{text}");
+}
+
+#[test]
+fn levels_of_another_number_are_refused_with_the_number_that_is_meant() {
+    let refused = |multimodal, shrink: &[f64], iterations: &[usize]| {
+        let list = |given: bool| given.then_some(());
+        let arguments = SettingsArguments {
+            multimodal,
+            shrink: list(!shrink.is_empty()).map(|()| Numbers(shrink.to_vec())),
+            iterations: list(!iterations.is_empty()).map(|()| Numbers(iterations.to_vec())),
+            ..SettingsArguments::default()
+        };
+        let failure = arguments.resolve().expect_err("lists of other lengths");
+        format!("{failure}; {}", failure.help_text().unwrap_or_default())
+    };
+    for (text, words) in [
+        (
+            refused(true, &[], &[2, 2, 2]),
+            ["--iterations 2,2,2 is for 3 levels", "has 4", "8,4,2,1", "4 numbers"],
+        ),
+        (
+            refused(false, &[4.0, 2.0, 1.0], &[40, 30]),
+            [
+                "--shrink 4,2,1 is for 3",
+                "--iterations 40,30 is for 2",
+                "one number per level",
+                "both",
+            ],
+        ),
+    ] {
+        for word in words {
+            assert!(text.contains(word), "no {word:?} in {text}");
+        }
+    }
+}
+
+#[test]
+fn every_method_of_the_engine_can_be_asked_for() {
+    for (stage, _) in Stage::built_in() {
+        if matches!(stage, Stage::Moments(_)) {
+            continue;
+        }
+        let transform = Some(stage.name().to_string());
+        let arguments = SettingsArguments { transform, ..SettingsArguments::default() };
+        let settings = arguments.resolve().unwrap_or_else(|e| panic!("{stage:?}: {e}"));
+        assert_eq!(settings.stages.last().map(Stage::name), Some(stage.name()));
+        assert_eq!(deforms(&settings), !stage.is_linear(), "{}", stage.name());
+    }
+}
+
+#[test]
+fn the_last_transform_can_be_chosen() {
+    let names = |arguments: SettingsArguments| -> Vec<&'static str> {
+        let settings = arguments.resolve().expect("valid");
+        settings.stages.iter().map(Stage::name).collect()
+    };
+    let default = SettingsArguments::default;
+    let until = |name: &str| SettingsArguments { transform: Some(name.into()), ..default() };
+    assert_eq!(names(default()), ["moments", "rigid", "affine", "greedy"]);
+    assert_eq!(names(until("rigid")), ["moments", "rigid"]);
+    assert_eq!(names(until("similarity")), ["moments", "rigid", "similarity"]);
+    assert_eq!(names(until("syn")), ["moments", "rigid", "affine", "syn"]);
+    let aligned = |name: &str| SettingsArguments { aligned: true, ..until(name) };
+    assert_eq!(names(aligned("svf")), ["svf"]);
+    assert!(aligned("rigid").resolve().is_err());
+    let preset = Some(PresetChoice::Multimodal);
+    let multimodal = SettingsArguments { preset, ..until("syn") };
+    let settings = multimodal.resolve().expect("valid");
+    assert_eq!(similarity_of(&settings.stages[3]).as_deref(), Some("mi"));
+    // Stiff, as the preset has it, whatever deforms.
+    let Stage::Syn(syn) = &settings.stages[3] else { panic!("no syn in {settings:?}") };
+    assert!(syn.regularization.bending > 0.0 && syn.levels.len() == 4, "{syn:?}");
+    let flag = SettingsArguments { multimodal: true, ..until("syn") };
+    assert_eq!(flag.resolve().expect("valid"), settings);
+}
+
+#[test]
+fn every_stage_that_has_the_choice_is_made_deterministic() {
+    let written = |deterministic| {
+        let transform = Some("svf".into());
+        let arguments =
+            SettingsArguments { transform, deterministic, ..SettingsArguments::default() };
+        to_toml(&arguments.resolve().expect("valid")).expect("written")
+    };
+    assert!(written(false).contains("deterministic = false"));
+    assert!(written(true).contains("deterministic = true"));
+}
