@@ -5,7 +5,7 @@
     v/bin/python scripts/golden/zarr_images.py check target/release/ffdp # lets both read what ffdp writes
 
 `make` writes small images whose voxel (z, y, x) has the value 100 z + 10 y + x, which
-`crates/ffdp-image/src/io/images/zarr/tests.rs` reads: every compressor in Zarr 2 and Zarr 3, shards, orders, types.
+`crates/ffdp-image/src/io/images/zarr/tests/of_others.rs` reads: every compressor in Zarr 2 and Zarr 3, shards, orders, types.
 `check` converts one of them by ffdp to an OME-Zarr and compares every level that zarr-python sees, then lets
 ome-zarr-py's reader open it.
 """

@@ -18,7 +18,7 @@ const KINDS: [(&[u8], &str, &str); 3] = [
 const ARRAY: &str = "write it as NIfTI with nibabel or SimpleITK, with its spacing and orientation";
 
 fn of_kind(path: &Path, kind: &str, fix: &str) -> Error {
-    Error::file(path, &format!("the image must be a {}", format_names()), kind, fix)
+    Error::file(path, format!("the image must be a {}", format_names()), kind, fix)
 }
 
 /// Why a file or folder of no format is no image.

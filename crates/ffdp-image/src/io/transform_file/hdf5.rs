@@ -52,7 +52,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<ItkTransform>> {
 
 fn read_numbers(data: &Dataset, name: &str, path: &Path) -> Result<Vec<f64>> {
     let failed = |reason: &dyn ToString| {
-        Error::file(path, &format!("{name} must be numbers"), reason.to_string(), FIX)
+        Error::file(path, format!("{name} must be numbers"), reason.to_string(), FIX)
     };
     let shape = data.shape().map_err(|error| failed(&error))?;
     let count = shape.iter().try_fold(8u64, |bytes, &n| bytes.checked_mul(n));

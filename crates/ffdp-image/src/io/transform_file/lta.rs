@@ -63,7 +63,7 @@ fn field<'a>(
     let found = lines.find_map(|(_, line)| pair(line).filter(|(key, _)| *key == name));
     found
         .map(|(_, value)| value)
-        .ok_or_else(|| Error::file(path, &format!("the file must have {name}"), "none", DAMAGED))
+        .ok_or_else(|| Error::file(path, format!("the file must have {name}"), "none", DAMAGED))
 }
 
 fn numbers<const N: usize>(text: &str) -> Option<[f64; N]> {

@@ -176,14 +176,14 @@ impl Multiscale {
             let what = format!("a level must have a scale and translation of {count} axes");
             Error::file(file, &what, value, REPAIR)
         };
-        let common = transformations(&raw.transformations, count).map_err(failed)?;
+        let common = transformation(&raw.transformations, count).map_err(failed)?;
         let mut levels = Vec::new();
         for dataset in raw.datasets {
-            let (mut scale, mut translation) =
-                transformations(&dataset.transformations, count).map_err(failed)?;
+            let Transformation { mut scale, mut translation } =
+                transformation(&dataset.transformations, count).map_err(failed)?;
             for i in 0..count {
-                translation[i] = common.0[i] * translation[i] + common.1[i];
-                scale[i] *= common.0[i];
+                translation[i] = common.scale[i] * translation[i] + common.translation[i];
+                scale[i] *= common.scale[i];
             }
             let inside = !dataset.path.split('/').any(|part| part == "..")
                 && !Path::new(&dataset.path).is_absolute();
@@ -416,11 +416,14 @@ pub fn orientation(column: [f64; 3]) -> Option<&'static str> {
     Some(NAMES[axis][usize::from(column[axis] > 0.0)])
 }
 
-/// Scale and translation of a list; scales of 1 and no translation without any.
-fn transformations(
-    list: &[Value],
-    axes: usize,
-) -> std::result::Result<(Vec<f64>, Vec<f64>), String> {
+/// `scale x + translation`, along each axis.
+struct Transformation {
+    scale: Vec<f64>,
+    translation: Vec<f64>,
+}
+
+/// That of a list; scales of 1 and no translation without any.
+fn transformation(list: &[Value], axes: usize) -> std::result::Result<Transformation, String> {
     let (mut scale, mut translation) = (vec![1.0; axes], vec![0.0; axes]);
     for step in list {
         let numbers = |name: &str| -> std::result::Result<Vec<f64>, String> {
@@ -443,5 +446,5 @@ fn transformations(
             _ => return Err(step.to_string()),
         }
     }
-    Ok((scale, translation))
+    Ok(Transformation { scale, translation })
 }
