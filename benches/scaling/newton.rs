@@ -9,8 +9,8 @@ use ffdp::Result;
 use ffdp::image::Geometry;
 use ffdp::losses::Mse;
 use ffdp::optim::GaussNewtonOptions;
-use ffdp::parallel::{PeriodicGrid, Sharded, ShardedImages};
-use ffdp::register::gnk::{
+use ffdp::parallel::{Sharded, deform::ShardedImages, periodic::PeriodicGrid};
+use ffdp::register::methods::gnk::{
     Preconditioner, Regularizing, VelocityImages, VelocityOptions, VelocityProblem, minimize,
 };
 
