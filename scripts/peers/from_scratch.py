@@ -122,9 +122,9 @@ FIREANTS = {
     "greedy": {"iterations": [200, 100, 25]},
     "syn": {"iterations": [100, 50, 25]},
 }
-FIREANTS_RATE_MM = 3e-2
-"""Of the linear stages: the default of its classes; with the 3e-3 of the quick start a step is too short for heads that
-lie centimetres apart."""
+LINEAR_RATE = 3e-3
+"""Of the affine stage in the quick start. Ten times as much, the default of the classes, was 0.002 of Dice worse on two
+training pairs of 4 mm."""
 
 
 def fireants(kind: str) -> Callable:
@@ -163,7 +163,7 @@ def fireants_affine(fixed, moving, loss: str):
     moments.optimize()
     settings = {
         "scales": [4, 2, 1], "iterations": [200, 100, 50], "fixed_images": fixed, "moving_images": moving,
-        "loss_type": loss, "optimizer": "Adam", "optimizer_lr": FIREANTS_RATE_MM, "cc_kernel_size": 5,
+        "loss_type": loss, "optimizer": "Adam", "optimizer_lr": LINEAR_RATE, "cc_kernel_size": 5,
         "progress_bar": False,
     }  # fmt: skip
     rigid = RigidRegistration(**settings, **moments.get_rigid_init_dict())
