@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Mutex, PoisonError};
 
-use burn::tensor::Device;
 use ffdp_burn::transform::{Composite, Step};
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Physical, Volume};
@@ -84,14 +83,14 @@ pub(super) struct Found {
 }
 
 /// What became of a volume: found, or why not.
-pub(super) type Outcome = Result<Found, String>;
+pub(super) type VolumeOutcome = Result<Found, String>;
 
 /// Where volumes start.
 pub(super) enum Starts<'a> {
     /// The first one here, the others from their neighbours.
     Neighbours(&'a Composite),
     /// Each of them where an earlier pass has put it; those that it could not place are left out.
-    Given(&'a [Outcome]),
+    Earlier(&'a [VolumeOutcome]),
 }
 
 /// One pass.
@@ -133,12 +132,12 @@ impl Pass<'_> {
         &self,
         mut mean: Option<&mut Mean>,
         observer: &mut dyn SeriesObserver,
-    ) -> Result<Vec<Outcome>> {
+    ) -> Result<Vec<VolumeOutcome>> {
         let count = self.images.count();
         let shared = SharedImage::new(self.fixed);
         let pools = self.pools()?;
         let work = Work { pass: self, shared: &shared, wants_mean: mean.is_some() };
-        let mut outcomes: Vec<Outcome> = Vec::with_capacity(count);
+        let mut outcomes: Vec<VolumeOutcome> = Vec::with_capacity(count);
         let mut neighbour: Option<Start> = None;
         self.each_batch(|volumes| {
             let first = outcomes.len();
@@ -197,8 +196,6 @@ impl Pass<'_> {
                     }
                 }
             });
-            // Dropped at the end, so that the reader does not wait.
-            let from = from;
             for batch in &from {
                 each(batch?)?;
             }
@@ -292,7 +289,7 @@ impl Work<'_> {
         neighbour: Option<&Start>,
     ) -> Result<Result<Done, String>> {
         let (start, is_first) = match (&self.pass.starts, neighbour) {
-            (Starts::Given(outcomes), _) => match &outcomes[k] {
+            (Starts::Earlier(outcomes), _) => match &outcomes[k] {
                 Ok(found) => {
                     let deformation = neighbour.map(|start| start.deformation.clone());
                     let deformation = deformation.unwrap_or_default();
@@ -351,10 +348,9 @@ impl Work<'_> {
         let mut assessment = evidence.assess();
         assessment.reasons.extend(stages.iter().filter_map(ended_early));
         let loss = registration.loss_after;
-        let placed = self.wants_mean.then(|| {
-            let home = Device::flex();
-            Placed::of(volume, &affine, &fixed.geometry, &home)
-        });
+        let placed = self
+            .wants_mean
+            .then(|| Placed::of(volume, &affine, &fixed.geometry, registration.device()));
         let found = Found { affine, stages, loss, assessment };
         let registration = deformable.is_some().then_some(registration);
         Ok(Done { found, placed: placed.transpose()?, registration })

@@ -10,7 +10,7 @@ use ffdp_image::io::check_memory;
 use ffdp_register::{Placement, Settings, Stage};
 
 use super::mean::Mean;
-use super::pass::{Outcome, Pass, SeriesObserver, SilentSeries, Starts};
+use super::pass::{Pass, SeriesObserver, SilentSeries, Starts, VolumeOutcome};
 use super::result::{Onto, SeriesRegistration};
 use super::settings::{Reference, motion_settings};
 use super::volumes::{SeriesImage, unusable};
@@ -163,12 +163,12 @@ impl<'a> RegisterSeries<'a> {
     fn pass(
         &mut self,
         (fixed, settings): (&Volume, &Settings),
-        placed: Option<&[Outcome]>,
+        placed: Option<&[VolumeOutcome]>,
         number: [usize; 2],
         mean: Option<&mut Mean>,
-    ) -> Result<Vec<Outcome>> {
+    ) -> Result<Vec<VolumeOutcome>> {
         let starts = match placed {
-            Some(placed) => Starts::Given(placed),
+            Some(placed) => Starts::Earlier(placed),
             None => Starts::Neighbours(&self.initial),
         };
         let pass = Pass {
@@ -225,7 +225,7 @@ fn threads(placement: &Placement) -> usize {
     }
 }
 
-fn check_some(outcomes: &[Outcome]) -> Result<()> {
+fn check_some(outcomes: &[VolumeOutcome]) -> Result<()> {
     match outcomes.iter().any(Result::is_ok) {
         true => Ok(()),
         false => Err(match outcomes.first() {

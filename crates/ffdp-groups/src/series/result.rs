@@ -6,7 +6,7 @@ use ffdp_register::{Settings, StageReport, Verdict};
 use serde::Serialize;
 
 use super::motion::RigidMotion;
-use super::pass::Outcome;
+use super::pass::VolumeOutcome;
 
 /// What the volumes were brought onto.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -89,7 +89,7 @@ const DEVIATIONS: f64 = 1.4826;
 impl SeriesRegistration {
     pub(super) fn of(
         (onto, reference): (Onto, Volume),
-        outcomes: Vec<Outcome>,
+        outcomes: Vec<VolumeOutcome>,
         settings: Settings,
         seconds: f64,
     ) -> Result<Self> {
@@ -173,13 +173,13 @@ impl SeriesRegistration {
 }
 
 /// The volume that was found next to volume `k`, the earlier one of two.
-fn nearest_found(outcomes: &[Outcome], k: usize) -> usize {
+fn nearest_found(outcomes: &[VolumeOutcome], k: usize) -> usize {
     let found = (0..outcomes.len()).filter(|i| outcomes[*i].is_ok());
     found.min_by_key(|i| i.abs_diff(k)).expect("some volume was found")
 }
 
 /// The loss beyond which a volume is unlike the others.
-fn outlier_limit(outcomes: &[Outcome]) -> f64 {
+fn outlier_limit(outcomes: &[VolumeOutcome]) -> f64 {
     let losses: Vec<f64> = outcomes.iter().flatten().map(|found| found.loss).collect();
     let median = median(losses.clone());
     let deviation = DEVIATIONS * self::median(losses.iter().map(|v| (v - median).abs()).collect());
