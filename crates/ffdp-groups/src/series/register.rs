@@ -10,7 +10,7 @@ use ffdp_image::io::check_memory;
 use ffdp_register::{Placement, Settings, Stage};
 
 use super::mean::Mean;
-use super::pass::{Pass, SeriesObserver, SilentSeries, Starts, VolumeOutcome};
+use super::pass::{Intensities, Pass, SeriesObserver, SilentSeries, Starts, VolumeOutcome};
 use super::result::{Onto, SeriesRegistration};
 use super::settings::{Reference, motion_settings};
 use super::volumes::{SeriesImage, unusable};
@@ -93,7 +93,15 @@ impl<'a> RegisterSeries<'a> {
             Target::Own(_) => motion_settings("rigid"),
             Target::Other(_) => Settings::default(),
         });
-        settings.for_images(self.grid())
+        let resolved = settings.for_images(self.grid());
+        let are_left = settings.stages.iter().map(|stage| stage.levels().is_empty());
+        let stages = resolved.stages.iter().zip(are_left).map(|(stage, are_left)| {
+            match (are_left, self.target) {
+                (true, Target::Own(_)) => smoothed(stage),
+                _ => stage.clone(),
+            }
+        });
+        Settings { stages: stages.collect(), ..resolved }
     }
 
     fn grid(&self) -> &Geometry {
@@ -175,6 +183,10 @@ impl<'a> RegisterSeries<'a> {
             images: self.images,
             fixed,
             mask: self.mask,
+            intensities: match self.target {
+                Target::Own(_) => Intensities::OneScale,
+                Target::Other(_) => Intensities::Own,
+            },
             settings,
             starts,
             placement: &self.placement,
@@ -223,6 +235,17 @@ fn threads(placement: &Placement) -> usize {
         Placement::DeviceMesh(mesh) if *mesh.device(0) == Device::flex() => cores,
         _ => 1,
     }
+}
+
+/// Least shrink factor of levels that are left to the images. Nothing is smoothed on a level of 1, and noise then draws
+/// volumes to where linear interpolation blurs it: with noise of 2 % errors were five times those on a level of 1.33.
+const LEAST_SHRINK: f64 = 4.0 / 3.0;
+
+/// A stage on levels of which each is smoothed.
+fn smoothed(stage: &Stage) -> Stage {
+    let mut stage = stage.clone();
+    stage.levels_mut().iter_mut().for_each(|level| level.shrink = level.shrink.max(LEAST_SHRINK));
+    stage
 }
 
 fn check_some(outcomes: &[VolumeOutcome]) -> Result<()> {
