@@ -96,7 +96,7 @@ pub fn summary(measures: &SeriesMeasures) -> String {
     }
     line("volumes", format!("{}, onto {}", measures.volumes.len(), onto(measures)));
     let [mean, largest] = measures.framewise_displacement_mm;
-    line("framewise displacement", format!("mean {mean:.3} mm, largest {largest:.3} mm"));
+    line("frame displacement", format!("mean {mean:.3} mm, largest {largest:.3} mm"));
     let [mm, degrees] = farthest(measures);
     line("motion", format!("up to {mm:.2} mm along an axis, {degrees:.2} degrees about one"));
     let SeriesSeconds { read_and_start, register, results, total } = measures.seconds;

@@ -97,7 +97,8 @@ pub(super) enum Starts<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Intensities {
     /// They are those of one series: all are compared on the scale of the fixed image. A scale of each volume's own would
-    /// be that of its noise, and the interpolation makes up for differences of scale by a shift: it tripled the errors.
+    /// be that of its noise, and the interpolation makes up for differences of scale by a shift: errors were nearly three
+    /// times those of one scale.
     OneScale,
     /// Each image has a scale of its own.
     Own,
@@ -205,7 +206,9 @@ impl Pass<'_> {
             return Ok(None);
         }
         let [low, high] = self.fixed.percentiles(self.settings.intensity_percentiles)?;
-        let low = low + BACKGROUND * (high - low);
+        // A deformation may have to match what is dark, as air in a lung.
+        let background = if self.deforms() { 0.0 } else { BACKGROUND };
+        let low = low + background * (high - low);
         Ok((low < high).then_some([low, high]))
     }
 

@@ -238,7 +238,8 @@ fn threads(placement: &Placement) -> usize {
 }
 
 /// Least shrink factor of levels that are left to the images. Nothing is smoothed on a level of 1, and noise then draws
-/// volumes to where linear interpolation blurs it: with noise of 2 % errors were five times those on a level of 1.33.
+/// volumes to where linear interpolation blurs it: with noise of 2 % errors were four times
+/// those on a level of 1.33.
 const LEAST_SHRINK: f64 = 4.0 / 3.0;
 
 /// A stage on levels of which each is smoothed.
