@@ -15,7 +15,7 @@ use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Physical, Volume};
 use ffdp_register::{
     Assessment, Evidence, Placement, Problem, Register, Registration, Settings, SharedImage, Stage,
-    StageReport, Stop,
+    StageReport,
 };
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -381,9 +381,7 @@ impl Work<'_> {
         };
         // That a volume which lies where its neighbour lay gains nothing is no fault.
         let evidence = registration.evidence(settings, &volume.geometry)?;
-        let evidence = Evidence { loss: None, stages: &[], ..evidence };
-        let mut assessment = evidence.assess();
-        assessment.reasons.extend(stages.iter().filter_map(ended_early));
+        let assessment = Evidence { loss: None, stages: &stages, ..evidence }.assess();
         let loss = registration.loss_after;
         let placed = self
             .wants_mean
@@ -410,11 +408,6 @@ impl Work<'_> {
 fn limited(volume: &Volume, [low, high]: [f32; 2]) -> Volume {
     let data = volume.data.iter().map(|value| value.clamp(low, high)).collect();
     Volume { data, geometry: volume.geometry.clone() }
-}
-
-fn ended_early(stage: &StageReport) -> Option<String> {
-    let early = stage.levels.iter().any(|level| level.stop == Stop::Cancelled);
-    early.then(|| format!("the stage {} was ended early", stage.transform))
 }
 
 /// The linear stages, of all but the first volume without moments, and those that deform.

@@ -14,7 +14,7 @@ use ffdp_groups::series::{
 use ffdp_image::image::Volume;
 use ffdp_image::io::images::{read_volume, write_volume};
 use ffdp_image::io::{check_not_an_input, check_writable, write_text};
-use ffdp_register::{Placement, Registration, Settings, Verdict, background};
+use ffdp_register::{Placement, Registration, Settings, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -274,12 +274,8 @@ fn write(
     let transforms = found.write_transforms(&files.folder)?;
     write_text(&files.motion, &found.table())?;
     write_volume(&files.reference, &found.reference)?;
-    let beyond = match request.background {
-        Some(value) => value,
-        // The contrast of the volumes is that of their mean; with another image of 0.
-        None if request.fixed.is_none() => background(&mut &found.reference)?,
-        None => 0.0,
-    };
+    // As `apply` has it, so that it gives the same bits.
+    let beyond = request.background.unwrap_or(0.0);
     let paths = (request.moving(), &*files.warped);
     let mut warnings = found.write_warped(paths, &transforms, beyond, device)?;
     for (k, volume) in found.volumes.iter().enumerate().filter(|(_, v)| !v.is_registered()) {
