@@ -240,7 +240,7 @@ fn requests_that_cannot_work_are_refused_with_a_way_out() {
         (f, "nan.nii.gz", "o", &[], &["nan.nii.gz", "2 NaN", "--nan-policy zero"]),
         ("constant.nii.gz", f, "o", &[], &["fixed image", "constant", "help:"]),
         (f, "far.nii.gz", "o", &[], &["overlap by 0.00 %", "1000.0", "moving spans"]),
-        (f, "4d.nii", "o", &[], &["2 volumes", "--volume K"]),
+        ("4d.nii", f, "o", &[], &["2 volumes", "--volume K"]),
         (f, "4d.nii", "o", &["--volume", "2"], &["--volume", "got 2"]),
         (f, "small.nii.gz", "o", &[], &["moving image", "at least 8 voxels", "[6, 6, 6]"]),
         (f, f, "o", &["--window", "6"], &["window", "odd", "got 6"]),

@@ -49,6 +49,7 @@ pub mod result;
 mod schedule;
 pub mod settings;
 mod shards;
+pub mod shared;
 mod side;
 mod stages;
 mod start;

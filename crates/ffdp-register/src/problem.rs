@@ -2,14 +2,17 @@
 
 use std::ops::Range;
 
+use super::shared::SharedImage;
 use ffdp_burn::transform::Composite;
 use ffdp_image::error::{Error, Result};
-use ffdp_image::image::{Geometry, MovedLabels, Planes, Volume};
+use ffdp_image::image::{Geometry, MovedLabels, Planes, Volume, check_planes};
 
 /// Where the voxels of an image come from.
 pub enum Source<'a> {
     /// Memory. Where one device holds everything, the image goes there once.
     Volume(&'a Volume),
+    /// Memory, for several registrations: what each makes of it alone is made once.
+    Shared(&'a SharedImage<'a>),
     /// Whatever gives planes, a file for example: they are read as they are needed, slab by slab.
     Planes(&'a mut (dyn Planes + Send)),
 }
@@ -20,22 +23,37 @@ impl<'a> From<&'a Volume> for Source<'a> {
     }
 }
 
+impl<'a> From<&'a SharedImage<'a>> for Source<'a> {
+    fn from(shared: &'a SharedImage<'a>) -> Self {
+        Self::Shared(shared)
+    }
+}
+
 impl<'a, P: Planes + Send> From<&'a mut P> for Source<'a> {
     fn from(planes: &'a mut P) -> Self {
         Self::Planes(planes)
     }
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    /// The volume, where all of it is in memory.
+    fn held(&self) -> Option<&'a Volume> {
+        match self {
+            Self::Volume(volume) => Some(volume),
+            Self::Shared(shared) => Some(shared.volume()),
+            Self::Planes(_) => None,
+        }
+    }
+
     /// Whether all of it is in memory.
     pub(super) fn is_held(&self) -> bool {
-        matches!(self, Self::Volume(_))
+        self.held().is_some()
     }
 
     /// Demands a voxel for each place of the grid: the fields of a volume are public, and what its constructor promised
     /// may have been broken since.
     pub(super) fn check_count(&self, name: &str) -> Result<()> {
-        let Self::Volume(volume) = self else { return Ok(()) };
+        let Some(volume) = self.held() else { return Ok(()) };
         let (expected, got) = (volume.geometry.len(), volume.data.len());
         if expected == got {
             return Ok(());
@@ -49,6 +67,7 @@ impl Planes for Source<'_> {
     fn geometry(&self) -> &Geometry {
         match self {
             Self::Volume(volume) => &volume.geometry,
+            Self::Shared(shared) => &shared.volume().geometry,
             Self::Planes(planes) => planes.geometry(),
         }
     }
@@ -56,6 +75,12 @@ impl Planes for Source<'_> {
     fn read(&mut self, z: Range<usize>) -> Result<&[f32]> {
         match self {
             Self::Volume(volume) => volume.read(z),
+            Self::Shared(shared) => {
+                let Volume { data, geometry } = shared.volume();
+                let [x, y, planes] = geometry.size;
+                check_planes(&z, planes)?;
+                Ok(&data[z.start * x * y..z.end * x * y])
+            }
             Self::Planes(planes) => planes.read(z),
         }
     }
@@ -63,6 +88,7 @@ impl Planes for Source<'_> {
     fn all(&self) -> Option<&[f32]> {
         match self {
             Self::Volume(volume) => Some(&volume.data),
+            Self::Shared(shared) => Some(&shared.volume().data),
             Self::Planes(planes) => planes.all(),
         }
     }
@@ -70,6 +96,7 @@ impl Planes for Source<'_> {
     fn labels(&self) -> &MovedLabels {
         match self {
             Self::Volume(volume) => volume.labels(),
+            Self::Shared(_) => &MovedLabels::Themselves,
             Self::Planes(planes) => planes.labels(),
         }
     }

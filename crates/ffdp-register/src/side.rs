@@ -11,6 +11,7 @@ use super::histogram::{Landmarks, landmarks};
 use super::intensities::{Scale, beyond_mask, continued, intensity_range};
 use super::problem::{Content, Source};
 use super::pyramid::{level_smoothing, on_level};
+use super::shared::SharedImage;
 use ffdp_burn::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
 use ffdp_burn::transform::affine_tensor;
 use ffdp_image::error::Result;
@@ -76,11 +77,22 @@ impl<'a> Side<'a> {
         }
     }
 
+    /// What other registrations share with this one: the image, where it is all there is.
+    fn shared(&self) -> Option<&'a SharedImage<'a>> {
+        match &self.channels[..] {
+            [Source::Shared(image)] if !self.is_masked() => Some(image),
+            _ => None,
+        }
+    }
+
     /// What of each channel is unknown.
     ///
     /// # Errors
     /// Those of reading.
     pub fn unknown(&mut self) -> Result<Vec<Unknown>> {
+        if let Some(image) = self.shared() {
+            return Ok(vec![image.unknown()?]);
+        }
         self.channels.iter_mut().map(|channel| Unknown::of(channel)).collect()
     }
 
@@ -114,7 +126,10 @@ impl<'a> Side<'a> {
                 // Also where it does not count.
                 check_finite(&name, &mut self.channels[index])?;
             }
-            let range = intensity_range(&name, &mut self.counted(index), percentiles)?;
+            let range = match self.shared() {
+                Some(image) => image.range(&name, percentiles)?,
+                None => intensity_range(&name, &mut self.counted(index), percentiles)?,
+            };
             self.scales.push(Scale { range, matching: None, mean: 0.0 });
         }
         Ok(())
@@ -183,7 +198,13 @@ impl<'a> Side<'a> {
     /// Those of reading.
     pub fn hold(&mut self, device: &Device) -> Result<()> {
         let (channels, planes) = (self.channels.len(), 0..self.geometry().size[2]);
-        let all = self.tensor(planes, false, device)?;
+        let all = match self.shared() {
+            None => self.tensor(planes, false, device)?,
+            Some(image) => {
+                let (scale, grid) = (self.scales[0].clone(), self.geometry().clone());
+                image.on_grid((&scale, device), &grid, || self.tensor(planes, false, device))?
+            }
+        };
         self.whole = Some(match self.is_masked() {
             false => (all, None),
             true => (all.clone().narrow(1, 0, channels), Some(all.narrow(1, channels, 1))),
@@ -202,7 +223,10 @@ impl<'a> Side<'a> {
             return Ok(self.level(level, &layout, [&one, &one])?.into_shards().remove(0));
         };
         let at = |image: &Tensor<5>| on_level(image, self.geometry(), level);
-        let image = at(image);
+        let image = match self.shared() {
+            None => at(image),
+            Some(shared) => shared.on_grid((&self.scales[0], device), level, || Ok(at(image)))?,
+        };
         let all = match mask {
             None => image,
             Some(mask) => Tensor::cat(vec![image, at(mask)], 1),

@@ -98,6 +98,7 @@ fn methods(greedy: &GreedySettings) -> [Stage; 3] {
 fn again<'b>(problem: &'b Problem) -> Problem<'b> {
     let held = |source: &'b Source| match source {
         Source::Volume(volume) => Source::Volume(volume),
+        Source::Shared(shared) => Source::Shared(shared),
         Source::Planes(_) => panic!("planes can be read by one registration at a time"),
     };
     Problem {

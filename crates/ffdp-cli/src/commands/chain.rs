@@ -7,6 +7,7 @@ use std::str::FromStr;
 use burn::tensor::Device;
 use clap::builder::{OsStringValueParser, TryMapValueParser, TypedValueParser, ValueParserFactory};
 use ffdp_burn::transform::{Composite, Step, read_transform};
+use ffdp_groups::series::{SeriesTransforms, is_series_transform};
 use ffdp_image::image::Geometry;
 use ffdp_image::io::images::header;
 use ffdp_image::io::read_flirt;
@@ -23,7 +24,8 @@ the reference goes through the transforms in this order, the first one first.
 Files are recognised by their content: ITK text (.txt, .tfm) and .mat, displacement fields (NIfTI), \
 composites (.h5), and a plain 4x4 matrix in RAS mm; flows of ffdp shape by their name (.json). All map points of the fixed to the moving image. \
 -t [affine.txt,1] takes the inverse of that file; displacements are inverted, too. A matrix of FSL \
-FLIRT needs its two images: -t flirt:MATRIX,MOVING,FIXED";
+FLIRT needs its two images: -t flirt:MATRIX,MOVING,FIXED. The output folder of a registered series (or its \
+transforms.csv) has a transform for each volume of the image.";
 
 /// One `-t`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,6 +168,85 @@ pub fn plane_chain(
         }
         _ => Ok(map.then(choice.read(device)?)),
     })
+}
+
+/// Transforms of which one at least is a list, with a transform for each volume of a series.
+pub struct SeriesChain<'a> {
+    choices: Vec<(&'a TransformChoice, Option<SeriesTransforms>)>,
+    /// Volumes of the lists.
+    count: usize,
+}
+
+impl<'a> SeriesChain<'a> {
+    /// Reads the lists; `None` where there are none.
+    ///
+    /// # Errors
+    /// Those of reading, and lists for different numbers of volumes.
+    pub fn read(choices: &'a [TransformChoice]) -> Result<Option<Self>> {
+        let list = |choice: &'a TransformChoice| match &choice.source {
+            Source::File(path) if is_series_transform(path) => {
+                Ok((choice, Some(SeriesTransforms::read(path)?)))
+            }
+            _ => Ok((choice, None)),
+        };
+        let choices = choices.iter().map(list).collect::<Result<Vec<_>>>()?;
+        let counts: Vec<usize> =
+            choices.iter().filter_map(|(_, list)| Some(list.as_ref()?.count())).collect();
+        let Some(&count) = counts.first() else { return Ok(None) };
+        match counts.iter().all(|other| *other == count) {
+            true => Ok(Some(Self { choices, count })),
+            false => Err(Failure::user(
+                format!("the lists of transforms are for different numbers of volumes: {counts:?}"),
+                "give lists of one series",
+            )),
+        }
+    }
+
+    /// Demands a list for as many volumes as an image has.
+    ///
+    /// # Errors
+    /// Where they differ, or the one volume that is asked for is not on the list.
+    pub fn check(&self, image: &Path, volume: Option<usize>) -> Result<()> {
+        let (volumes, count) = (header(image)?.volumes(), self.count);
+        if volume.is_some_and(|k| k < count) || (volume.is_none() && volumes == count) {
+            return Ok(());
+        }
+        let asked = volume.map_or(format!("has {volumes}"), |k| format!("volume {k} is asked for"));
+        Err(Failure::user(
+            format!("the transforms are for {count} volumes; {}: {asked}", image.display()),
+            "give the image that was registered, or the transform of one volume: \
+             -t FOLDER/transforms/0000_affine.txt",
+        ))
+    }
+
+    /// The map to one volume; with `inverse`, from it.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn map(&self, volume: usize, inverse: bool, device: &Device) -> Result<PlaneChain> {
+        let mut all = Vec::new();
+        for (choice, list) in &self.choices {
+            let Some(list) = list else {
+                all.push((*choice).clone());
+                continue;
+            };
+            let inverted = choice.inverted;
+            let file =
+                |path: &PathBuf| TransformChoice { source: Source::File(path.clone()), inverted };
+            let files = list.of(volume)?.iter().map(file);
+            // The inverse of several goes through them from the last one on.
+            match inverted {
+                true => all.extend(files.rev()),
+                false => all.extend(files),
+            }
+        }
+        plane_chain(&all, inverse, device)
+    }
+
+    /// The image that the volumes were registered to, where one lies next to a list.
+    pub fn reference(&self) -> Option<PathBuf> {
+        self.choices.iter().filter_map(|(_, list)| list.as_ref()?.reference()).next()
+    }
 }
 
 /// The grid of `reference`, else that of the first transform, if it is a displacement.

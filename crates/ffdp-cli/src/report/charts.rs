@@ -5,6 +5,8 @@ use std::fmt::Write;
 use ffdp_register::report::StageReport;
 use ffdp_train::pictures::Scale;
 
+use super::colours::COLOURS;
+
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 230.0;
 /// Left, top, right, bottom of what is around the curves.
@@ -24,7 +26,7 @@ pub fn convergence(stage: &StageReport, unit: &str) -> Option<String> {
         x: Scale::new([0.0, count as f64], [MARGIN[0], WIDTH - MARGIN[2]]),
         y: Scale::new(widened(low, high), [HEIGHT - MARGIN[3], MARGIN[1]]),
     };
-    let mut svg = axes.frame(unit);
+    let mut svg = axes.frame(&Names::of_loss(unit));
     let mut start = 0;
     for (index, level) in stage.levels.iter().enumerate() {
         let name = format!("shrink {}", level.shrink);
@@ -47,10 +49,70 @@ pub fn logarithmic(values: &[f64], unit: &str) -> Option<String> {
         x: Scale::new([0.0, logs.len() as f64], [MARGIN[0], WIDTH - MARGIN[2]]),
         y: Scale::new(widened(low, high), [HEIGHT - MARGIN[3], MARGIN[1]]),
     };
-    let mut svg = axes.frame(unit);
+    let mut svg = axes.frame(&Names::of_loss(unit));
     axes.level(&mut svg, 0, 0, &logs, "");
     svg.push_str("</svg>");
     Some(svg)
+}
+
+/// Values over the volumes of a series.
+pub struct Curve<'a> {
+    pub name: &'a str,
+    pub values: &'a [f64],
+}
+
+/// Curves of different colours over the numbers of volumes, with their names above; `quantity` names the values. Lines
+/// are where volumes are to be looked at. `None` without a value.
+pub fn over_volumes(curves: &[Curve], quantity: &str, marked: &[usize]) -> Option<String> {
+    let values = || curves.iter().flat_map(|curve| curve.values);
+    let low = values().copied().fold(f64::INFINITY, f64::min);
+    let high = values().copied().fold(f64::NEG_INFINITY, f64::max);
+    let count = curves.iter().map(|curve| curve.values.len()).max().filter(|count| *count > 0)?;
+    let axes = Axes {
+        x: Scale::new([0.0, (count - 1).max(1) as f64], [MARGIN[0], WIDTH - MARGIN[2]]),
+        y: Scale::new(widened(low, high), [HEIGHT - MARGIN[3], MARGIN[1]]),
+    };
+    let names = Names { x: "volume", y: quantity, about: &format!("{quantity} over volumes") };
+    let mut svg = axes.frame(&names);
+    let (top, bottom) = (MARGIN[1], HEIGHT - MARGIN[3]);
+    for volume in marked {
+        let x = axes.x.place(*volume as f64);
+        let _ = write!(
+            svg,
+            "<line class=\"border\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top}\" y2=\"{bottom}\"/>"
+        );
+    }
+    for (index, curve) in curves.iter().enumerate() {
+        let colour = COLOURS[index % COLOURS.len()];
+        let place = |(k, v): (usize, &f64)| {
+            format!("{:.1},{:.1}", axes.x.place(k as f64), axes.y.place(*v))
+        };
+        let points: Vec<String> = curve.values.iter().enumerate().map(place).collect();
+        let _ = write!(
+            svg,
+            "<polyline style=\"stroke:{colour}\" points=\"{}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" style=\"fill:{colour}\">{}</text>",
+            points.join(" "),
+            MARGIN[0] + 90.0 * index as f64,
+            top - 10.0,
+            curve.name
+        );
+    }
+    svg.push_str("</svg>");
+    Some(svg)
+}
+
+/// The names of the axes, and that of the picture for those who do not see it.
+struct Names<'a> {
+    x: &'a str,
+    y: &'a str,
+    about: &'a str,
+}
+
+impl<'a> Names<'a> {
+    fn of_loss(unit: &'a str) -> Self {
+        Self { x: "iteration", y: unit, about: "Loss over iterations" }
+    }
 }
 
 struct Axes {
@@ -60,10 +122,10 @@ struct Axes {
 
 impl Axes {
     /// The opening tag, lines with numbers, and the names of the axes.
-    fn frame(&self, unit: &str) -> String {
+    fn frame(&self, &Names { x: x_name, y: y_name, about }: &Names) -> String {
         let mut svg = format!(
             "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
-             aria-label=\"Loss over iterations\" xmlns=\"http://www.w3.org/2000/svg\">"
+             aria-label=\"{about}\" xmlns=\"http://www.w3.org/2000/svg\">"
         );
         let (left, right) = (MARGIN[0], WIDTH - MARGIN[2]);
         let bottom = HEIGHT - MARGIN[3];
@@ -91,9 +153,9 @@ impl Axes {
         let _ = write!(
             svg,
             "<line class=\"axis\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>\
-             <text class=\"name\" x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">iteration\
+             <text class=\"name\" x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{x_name}\
              </text><text class=\"name\" transform=\"translate(13 {side:.1}) rotate(-90)\" \
-             text-anchor=\"middle\">{unit}</text>",
+             text-anchor=\"middle\">{y_name}</text>",
             HEIGHT - 6.0
         );
         svg
@@ -195,6 +257,17 @@ mod tests {
         for (x, y) in points {
             assert!((left..=WIDTH - right).contains(&x) && (top..=HEIGHT - bottom).contains(&y));
         }
+    }
+
+    #[test]
+    fn curves_over_volumes_have_their_names_and_lines_where_to_look() {
+        let curve = |name, values| Curve { name, values };
+        let curves = [curve("x", &[0.0, 1.0, -1.0][..]), curve("y", &[0.5, 0.5, 0.5][..])];
+        let svg = over_volumes(&curves, "mm", &[1]).expect("three volumes");
+        assert_eq!(svg.matches("<polyline").count(), 2, "{svg}");
+        assert_eq!(svg.matches("class=\"border\"").count(), 1, "{svg}");
+        assert!(svg.contains(">x</text>") && svg.contains(">volume</text>"), "{svg}");
+        assert!(over_volumes(&[curve("x", &[])], "mm", &[]).is_none());
     }
 
     #[test]

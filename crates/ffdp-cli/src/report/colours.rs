@@ -2,6 +2,10 @@
 
 use ffdp_train::pictures::Rgb;
 
+/// Of curves, distinguishable by colour-blind readers (Okabe and Ito).
+pub const COLOURS: [&str; 8] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b5a800"];
+
 /// Of a voxel that folds.
 pub const FOLD: Rgb = [255, 0, 200];
 /// Of the lines of the deformed grid.

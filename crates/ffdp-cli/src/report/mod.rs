@@ -3,6 +3,7 @@
 //! `measures.rs` is `metrics.json`; `html.rs` puts the page together from `sections.rs` (tables),
 //! `pictures.rs` (slices as figures), `charts.rs` (curves). `slices.rs` samples the images.
 //! `shapes.rs` is the page of a matching of shapes, whose pictures `surface.rs` draws. `scatter.rs` is the plot of a comparison.
+//! `series.rs` is the page of a series, its motion and its measures.
 
 mod charts;
 mod colours;
@@ -11,6 +12,7 @@ pub mod measures;
 mod pictures;
 pub mod scatter;
 mod sections;
+pub mod series;
 pub mod shapes;
 pub mod slices;
 mod summary;

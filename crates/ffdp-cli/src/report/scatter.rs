@@ -5,6 +5,7 @@ use std::fmt::Write;
 use ffdp_train::pictures::Scale;
 
 use super::charts::{number, widened};
+use super::colours::COLOURS;
 
 const WIDTH: f64 = 780.0;
 const HEIGHT: f64 = 400.0;
@@ -12,9 +13,6 @@ const HEIGHT: f64 = 400.0;
 const MARGIN: [f64; 4] = [62.0, 16.0, 290.0, 48.0];
 /// From the right end of the axis to the names of the series: space for the text next to a point.
 const TEXT_WIDTH: f64 = 55.0;
-/// Distinguishable by colour-blind readers (Okabe and Ito).
-const COLOURS: [&str; 8] =
-    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b5a800"];
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.rule{stroke:#e3e6ea}.axis{stroke:#9aa5b1}\
                      .at{font-size:10px}\
                      polyline{fill:none;stroke-width:1.4;opacity:.6}";

@@ -405,7 +405,7 @@ pub fn run(measures: &Measures) -> Result<Markup> {
 }
 
 /// As it can be given to a shell.
-fn command(arguments: &[String]) -> String {
+pub fn command(arguments: &[String]) -> String {
     let quoted = |argument: &String| {
         let plain = |c: char| c.is_alphanumeric() || "-_./:=,@+".contains(c);
         match argument.chars().all(plain) && !argument.is_empty() {

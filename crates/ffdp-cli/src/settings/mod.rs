@@ -12,6 +12,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use ffdp_groups::series::motion_settings;
 use ffdp_image::io::read_toml;
 use ffdp_register::methods::gnk::Preconditioner;
 use ffdp_register::{Preset, Settings, Similarity, Stage, settings::OrientationSettings};
@@ -159,9 +160,28 @@ impl From<PresetChoice> for Preset {
 impl SettingsArguments {
     /// The settings of the file, or the default ones, with what the flags change.
     pub fn resolve(&self) -> Result<Settings> {
+        self.resolve_from(self.preset())
+    }
+
+    /// The same of a series that is registered to itself: rigid, unless the flags say more.
+    pub fn resolve_motion(&self) -> Result<Settings> {
+        if self.settings.is_some() {
+            return self.resolve();
+        }
+        let rigid = || Some("rigid".to_string());
+        let arguments = Self { transform: self.transform.clone().or_else(rigid), ..self.clone() };
+        match self.preset.is_some() || self.multimodal {
+            true => arguments.resolve(),
+            // All that a flag may end with; the flag leaves out what comes after it.
+            false => arguments.resolve_from(motion_settings("greedy")),
+        }
+    }
+
+    /// The settings of the file, or others where there is none, with what the flags change.
+    fn resolve_from(&self, otherwise: Settings) -> Result<Settings> {
         let mut settings = match &self.settings {
             Some(path) => read(path)?,
-            None => self.preset(),
+            None => otherwise,
         };
         if let Some(transform) = &self.transform {
             end_with(&mut settings.stages, transform)?;

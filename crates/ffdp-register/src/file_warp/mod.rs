@@ -155,15 +155,32 @@ impl FileWarp {
         device: &Device,
         output: impl AsRef<Path>,
     ) -> Result<LastPiece> {
-        let [x, y, _] = grid.size;
-        let pieces: Vec<Range<usize>> =
-            runs(grid, FILE_WARP_VOXELS.max(PIECE_PLANES * x * y)).collect();
-        self.write_pieces(map, (grid, &pieces), device, output.as_ref())
+        self.write_pieces(Maps::One(map), (grid, &pieces_of(grid)), device, output.as_ref())
+    }
+
+    /// The same where each volume has a map of its own, which `map` gives by the number of the volume in the file, in
+    /// ascending order.
+    ///
+    /// # Errors
+    /// As [`FileWarp::write`], and those of `map`.
+    pub fn write_each(
+        &self,
+        map: &mut dyn FnMut(usize) -> Result<PlaneChain>,
+        grid: &Geometry,
+        device: &Device,
+        output: impl AsRef<Path>,
+    ) -> Result<LastPiece> {
+        self.write_pieces(Maps::Each(map), (grid, &pieces_of(grid)), device, output.as_ref())
+    }
+
+    /// Volumes that are warped.
+    pub fn volumes(&self) -> usize {
+        if self.volume.is_some() { 1 } else { self.header.volumes() }
     }
 
     fn write_pieces(
         &self,
-        mut map: PlaneChain,
+        mut maps: Maps,
         (grid, pieces): (&Geometry, &[Range<usize>]),
         device: &Device,
         output: &Path,
@@ -182,10 +199,23 @@ impl FileWarp {
             let of_volume = OneOf::new(&mut stack, &header.geometry, k);
             let mut finite = Finite::new(of_volume, name, *non_finite);
             let mut reading = result.reading(&mut finite)?;
+            let mut own = match &mut maps {
+                Maps::One(_) => None,
+                Maps::Each(map) => {
+                    evaluated = None;
+                    Some(map(self.volume.unwrap_or(k))?)
+                }
+            };
             for z in pieces {
                 let map = match evaluated.take() {
                     Some(map) => map,
-                    None => map.on_planes(grid, z.clone(), device)?,
+                    None => {
+                        let map = match (&mut own, &mut maps) {
+                            (Some(map), _) | (None, Maps::One(map)) => map,
+                            (None, Maps::Each(_)) => unreachable!("each volume has its own"),
+                        };
+                        map.on_planes(grid, z.clone(), device)?
+                    }
                 };
                 // Where all planes are one piece, the next volume goes the same way.
                 evaluated = (pieces.len() == 1).then(|| map.clone());
@@ -206,6 +236,19 @@ impl FileWarp {
         })?;
         Ok(LastPiece { writer, values, warnings })
     }
+}
+
+/// What leads from the grid of the result to the volumes.
+enum Maps<'a> {
+    One(PlaneChain),
+    /// By the number of the volume.
+    Each(&'a mut dyn FnMut(usize) -> Result<PlaneChain>),
+}
+
+/// The runs of planes in which a result is computed.
+fn pieces_of(grid: &Geometry) -> Vec<Range<usize>> {
+    let [x, y, _] = grid.size;
+    runs(grid, FILE_WARP_VOXELS.max(PIECE_PLANES * x * y)).collect()
 }
 
 /// A warped file but for its last planes.

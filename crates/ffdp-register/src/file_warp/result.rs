@@ -71,7 +71,7 @@ impl FileResult {
                 "give an integer, or another interpolation",
             ));
         }
-        let volumes = if warp.volume.is_some() { 1 } else { header.volumes() };
+        let volumes = warp.volumes();
         let is_zero = background == 0.0 && integer == Some(0);
         let outside = Outside { background, integer, is_zero };
         Ok(Self { volumes, how, smooth, form, outside })

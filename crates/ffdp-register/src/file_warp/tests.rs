@@ -7,7 +7,7 @@ use burn::tensor::Device;
 
 use super::finite::Finite;
 use super::labels::looks_like_labels;
-use super::{FileInterpolation, FileWarp, NonFiniteVoxels};
+use super::{FileInterpolation, FileWarp, Maps, NonFiniteVoxels};
 use ffdp_burn::transform::read_transform;
 use ffdp_image::image::{Geometry, LabelMap, OneOf, Planes, Volume, runs};
 use ffdp_image::io::images::{
@@ -68,7 +68,8 @@ fn pieces_are_the_whole_with_every_interpolation_background_and_type() {
                 };
                 let warp = FileWarp::open(&from).expect("there");
                 let warp = warp.interpolation(how).background(background);
-                let last = warp.write_pieces(chain, (&grid, pieces), &device, Path::new(&to));
+                let last =
+                    warp.write_pieces(Maps::One(chain), (&grid, pieces), &device, Path::new(&to));
                 last.expect("warped").finish().expect("written");
                 assert_eq!(header(&to).expect("there").time_step_seconds, 2.0);
                 read_volumes(&to).expect("readable").into_iter().flat_map(|v| v.data).collect()

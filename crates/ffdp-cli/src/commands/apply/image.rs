@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use burn::tensor::Device;
+use ffdp_image::Error;
 use ffdp_image::image::Geometry;
 use ffdp_image::io::images::unreadable_by_itk;
 use ffdp_parallel::chain::PlaneChain;
 use ffdp_register::file_warp::{FileInterpolation, FileWarp, NonFiniteVoxels};
 
 use super::{ApplyArguments, InterpolationChoice, Writing};
+use crate::commands::chain::SeriesChain;
 use crate::disk::Forecast;
 use crate::failure::Result;
 use crate::nan_policy::NanPolicy;
@@ -20,11 +22,19 @@ const LABEL_ADVICE: &str =
 /// Where an image is seen, and on what it is warped.
 pub struct Warping<'a> {
     /// From the grid to the image.
-    pub map: PlaneChain,
+    pub map: Map<'a>,
     /// The grid of the result.
     pub grid: &'a Geometry,
     /// Where it is computed.
     pub device: &'a Device,
+}
+
+/// Where the volumes of an image are seen.
+pub enum Map<'a> {
+    /// All of them alike.
+    One(PlaneChain),
+    /// Each by its own transform.
+    Each(SeriesChain<'a>),
 }
 
 /// Warps an image onto a grid and writes it but for its last piece.
@@ -47,7 +57,25 @@ pub fn warp_image(request: &ApplyArguments, path: &Path, warping: Warping) -> Re
         named(LABEL_ADVICE);
     }
     Forecast::of_file(output, warp.result_bytes(grid)?).check_file("the result", output)?;
-    let last = warp.write(map, grid, device, output)?;
+    let last = match map {
+        Map::One(map) => warp.write(map, grid, device, output)?,
+        Map::Each(series) => {
+            let mut failure = None;
+            let mut map = |volume: usize| {
+                series.map(volume, request.inverse, device).map_err(|failed| {
+                    let what = format!("the transform of volume {volume}");
+                    let error = Error::invalid(what, &failed, "check the list");
+                    failure = Some(failed);
+                    error
+                })
+            };
+            let written = warp.write_each(&mut map, grid, device, output);
+            match failure {
+                Some(failure) => return Err(failure),
+                None => written?,
+            }
+        }
+    };
     last.warnings.iter().for_each(|warning| warn(warning));
     Ok(Box::new(move || Ok(last.finish()?)))
 }

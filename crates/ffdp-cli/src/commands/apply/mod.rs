@@ -12,8 +12,8 @@ use ffdp_image::io::images::{header, read_formats, written_endings};
 use ffdp_image::io::{FileRow, LandmarkSpace, LandmarkTable, check_not_an_input, check_writable};
 use ffdp_register::file_warp::FILE_WARP_VOXELS;
 
-use self::image::{Warping, warp_image};
-use super::chain::{ORDER_HELP, TransformChoice, chain, grid, plane_chain};
+use self::image::{Map, Warping, warp_image};
+use super::chain::{ORDER_HELP, SeriesChain, TransformChoice, chain, grid, plane_chain};
 use crate::cohort::{Cohort, Pair, Steps, run_one};
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
@@ -218,8 +218,21 @@ impl Steps for Warpings<'_> {
                 warp_landmarks(request, landmarks, &map)
             }
             (None, Some(image)) => {
-                let map = plane_chain(&request.transform, request.inverse, device)?;
-                let grid = grid(request.reference.as_deref(), map.first_grid())?;
+                let (map, grid) = match SeriesChain::read(&request.transform)? {
+                    None => {
+                        let map = plane_chain(&request.transform, request.inverse, device)?;
+                        let grid = grid(request.reference.as_deref(), map.first_grid())?;
+                        (Map::One(map), grid)
+                    }
+                    Some(series) => {
+                        series.check(image, request.volume)?;
+                        let first = request.volume.unwrap_or(0);
+                        let first = series.map(first, request.inverse, device)?;
+                        let reference = request.reference.clone().or_else(|| series.reference());
+                        let grid = grid(reference.as_deref(), first.first_grid())?;
+                        (Map::Each(series), grid)
+                    }
+                };
                 warp_image(request, image, Warping { map, grid: &grid, device })
             }
             (None, None) => unreachable!("clap demands one of them"),

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
+use ffdp_groups::series::Reference;
+use ffdp_image::io::images::header;
 use ffdp_image::io::{FileRow, is_deforming};
 use ffdp_register::Settings;
 
@@ -32,6 +34,11 @@ Written to the output folder:
   log.jsonl             one JSON object per event, written as it happens
   manifest.json         the files of this run, and what determines its results
   checkpoint/           during the run: the state that --resume continues from
+
+With a moving image of several volumes (4-D) every volume is registered: to the fixed image or, without --fixed, to the \
+mean of the series or the volume that --reference names (motion correction; rigid unless --transform says more). \
+Written are warped.nii.gz (4-D), reference.nii.gz, motion.tsv (rotations, translations, framewise displacement), \
+transforms.csv with the folder transforms/ (-t OUTPUT of ffdp apply takes them), and the report, metrics, settings and log.
 
 The same command again replaces its own results. A folder with results of another run (other images, \
 settings or outputs) is refused; --overwrite removes the files of that run, and no others. Earlier files are removed when the first \
@@ -68,11 +75,15 @@ const OF_ONE_PAIR: [&str; 8] = [
 pub struct RegisterArguments {
     /// Image that stays, 3-D: NIfTI, OME-Zarr (image.zarr, image.zarr#LEVEL,c=CHANNEL,t=TIME), NRRD, MetaImage, MGZ,
     /// DICOM, TIFF, PNG or JPEG.
-    #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
-    fixed: Option<PathBuf>,
-    /// Image that is deformed (as --fixed); any grid that overlaps the fixed one in space.
+    /// Left out, a moving image of several volumes is registered to itself.
+    #[arg(short, long, value_name = "FILE")]
+    pub fixed: Option<PathBuf>,
+    /// Image that is deformed (as --fixed); any grid that overlaps the fixed one in space. Of several volumes (4-D), all.
     #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
     moving: Option<PathBuf>,
+    /// Without --fixed: what the volumes of the moving image are registered to [default: mean, of a first pass].
+    #[arg(long, value_name = "mean|first|middle|N", conflicts_with_all = ["fixed", "pairs"])]
+    pub reference: Option<Reference>,
     /// Several pairs, one after the other: a list (CSV) whose first line names the columns fixed, moving and, as
     /// needed, name, fixed_labels, moving_labels, fixed_mask, moving_mask, initial, fixed_landmarks, moving_landmarks.
     /// The results of a pair are in its own folder in the output folder.
@@ -201,7 +212,38 @@ impl RegisterArguments {
             ));
         }
         let aligned = self.settings.aligned || deforms;
-        SettingsArguments { aligned, ..self.settings.clone() }.resolve()
+        let settings = SettingsArguments { aligned, ..self.settings.clone() };
+        match self.fixed.is_none() && self.pairs.is_none() {
+            true => settings.resolve_motion(),
+            false => settings.resolve(),
+        }
+    }
+
+    /// Whether a series is registered: all volumes of a moving image that has several.
+    ///
+    /// # Errors
+    /// Without a fixed image, where the moving one has a single volume, or one was chosen.
+    pub fn is_series(&self) -> Result<bool> {
+        if self.pairs.is_some() {
+            return Ok(false);
+        }
+        let of_one = self.volume.is_some() || self.slabs;
+        if self.fixed.is_some() {
+            // What cannot be read is said where it is read.
+            return Ok(!of_one && header(self.moving()).is_ok_and(|of| of.volumes() > 1));
+        }
+        let volumes = header(self.moving())?.volumes();
+        if volumes > 1 && !of_one {
+            return Ok(true);
+        }
+        Err(Failure::user(
+            format!(
+                "an image of one volume is registered to another one, and --fixed names none; {} has {volumes}",
+                self.moving().display()
+            ),
+            "give --fixed; without it a moving image of several volumes is registered to itself, without --volume and \
+             --slabs",
+        ))
     }
 
     /// The request for one pair of a list, with results in a folder of its own.
@@ -239,7 +281,8 @@ impl RegisterArguments {
         let optional = labels.into_iter().chain(masks).chain([&self.initial]).flatten();
         let landmarks = self.landmarks.iter().flatten();
         let all = optional.chain(landmarks).map(PathBuf::as_path);
-        [self.fixed(), self.moving()].into_iter().chain(all).collect()
+        let fixed = self.fixed.as_deref();
+        fixed.into_iter().chain([self.moving()]).chain(all).collect()
     }
 
     /// Which of the fixed and the moving image has a mask.

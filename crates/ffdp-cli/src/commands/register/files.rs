@@ -130,10 +130,9 @@ impl RegisterArguments {
     }
 
     /// What decides the results.
-    fn identity(&self, settings: &str) -> Identity {
-        let images = [("fixed", self.fixed()), ("moving", self.moving())];
-        let images = images.map(|(name, file)| (name, place(file)));
+    pub fn identity(&self, settings: &str) -> Identity {
         let files = [
+            ("fixed", self.fixed.as_ref()),
             ("fixed_labels", self.fixed_labels.as_ref()),
             ("moving_labels", self.moving_labels.as_ref()),
             ("fixed_mask", self.fixed_mask.as_ref()),
@@ -150,17 +149,19 @@ impl RegisterArguments {
             ("volume", self.volume.map(|volume| volume.to_string())),
             ("nan_policy", Some(format!("{:?}", self.nan_policy))),
             ("labels", self.labels.as_ref().map(|ids| format!("{ids:?}"))),
+            ("reference", self.reference.map(|reference| reference.to_string())),
             ("no_inverse", self.no_inverse.then(String::new)),
             ("background", self.background.map(|value| value.to_string())),
             ("slabs", self.slabs.then(String::new)),
             ("format", (self.format != ImageFormat::Nifti).then(|| format!("{:?}", self.format))),
         ];
         let others = others.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        images.into_iter().chain(files).chain(others).collect()
+        let moving = [("moving", place(self.moving()))];
+        moving.into_iter().chain(files).chain(others).collect()
     }
 }
 
-fn settings_file(settings: &str) -> String {
+pub fn settings_file(settings: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(
         "# All settings of a registration by ffdp {version}.\n# ffdp register --settings with this file repeats it.\n\n{settings}"

@@ -10,6 +10,7 @@ mod inputs;
 mod pair;
 mod rehearsal;
 mod results;
+mod series;
 
 pub use self::args::{ImageFormat, RegisterArguments};
 pub use self::rehearsal::shortened;
@@ -28,6 +29,9 @@ use crate::report::summary;
 
 /// Registers a pair or several and writes the results, with the processes that were started together with this one.
 pub fn run(request: &RegisterArguments) -> Result<()> {
+    if request.is_series()? {
+        return series::run(request);
+    }
     if request.plan {
         return predict(request);
     }

@@ -1,0 +1,131 @@
+//! `ffdp register` and `ffdp apply` of images with several volumes, as a user meets them.
+
+#[allow(dead_code)] // shared with the other commands' tests
+mod support;
+
+use std::fs;
+
+use ffdp_image::image::{Geometry, Volume};
+use ffdp_image::io::images::{read_volume, read_volumes, write_volume, write_volumes};
+use serde_json::Value;
+use support::{Folder, ffdp};
+
+/// Soft spheres, shifted along x by so many mm.
+fn volume(shift_mm: f64) -> Volume {
+    let grid = Geometry::new([28, 28, 20], [5.0; 3]).expect("positive");
+    let spheres = [([60.0, 70.0, 50.0], 900.0, 28.0), ([82.0, 60.0, 44.0], 500.0, 12.0)];
+    let value = |offset: usize| {
+        let p = grid.index_of(offset).map(|index| 5.0 * index as f64);
+        let sphere = |(c, height, width): &([f64; 3], f64, f64)| {
+            let away = [p[0] - c[0] - shift_mm, p[1] - c[1], p[2] - c[2]];
+            let squares = away.iter().map(|v| v * v).sum::<f64>();
+            height * (-squares / (2.0 * width * width)).exp()
+        };
+        // No two voxels alike, so that the background is no constant.
+        (spheres.iter().map(sphere).sum::<f64>() + (offset * 7919 % 13) as f64) as f32
+    };
+    Volume::new((0..grid.len()).map(value).collect(), grid.clone()).expect("one for each voxel")
+}
+
+const SHIFTS_MM: [f64; 5] = [0.0, 0.5, 1.0, 3.0, 3.5];
+
+fn write_series(folder: &Folder) -> String {
+    let mut volumes: Vec<Volume> = SHIFTS_MM.iter().map(|shift| volume(*shift)).collect();
+    volumes[1].data.fill(3.0);
+    let file = folder.path("bold.nii.gz");
+    write_volumes(&file, &volumes, 2.0).expect("writable");
+    file
+}
+
+#[test]
+fn a_series_is_registered_to_itself_and_its_transforms_are_applied() {
+    let folder = Folder::new();
+    let (series, out) = (write_series(&folder), folder.path("out"));
+    let run = ffdp(&["register", "-m", &series, "-o", &out, "--reference", "first"]);
+    run.succeeded();
+    assert!(run.stderr.contains("warning: volume 1: it could not be registered"), "{}", run.stderr);
+    assert!(
+        run.stdout.contains("not registered") && run.stdout.contains("onto volume 0"),
+        "{}",
+        run.stdout
+    );
+    let table = fs::read_to_string(folder.path("out/motion.tsv")).expect("written");
+    for (line, shift) in table.lines().skip(1).zip(SHIFTS_MM) {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let found: f64 = cells[4].parse().expect("a translation");
+        let expected = if cells[0] == "1" { 0.0 } else { shift };
+        assert!((found - expected).abs() < 0.2, "{line}");
+    }
+    let text = fs::read_to_string(folder.path("out/metrics.json")).expect("written");
+    let metrics: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(metrics["not_registered"], serde_json::json!([1]));
+    assert_eq!(metrics["onto"]["volume"], 0);
+    let report = fs::read_to_string(folder.path("out/report.html")).expect("written");
+    assert_eq!(report.matches("<svg class=\"chart\"").count(), 3);
+    assert!(report.contains("translation, mm") && report.contains("framewise displacement"));
+
+    let again = folder.path("again.nii.gz");
+    ffdp(&["apply", "-i", &series, "-t", &out, "-o", &again]).succeeded();
+    let bytes = |name: &str| fs::read(folder.path(name)).expect("written");
+    assert!(bytes("again.nii.gz") == bytes("out/warped.nii.gz"), "other bits than the run itself");
+    assert_eq!(read_volumes(&again).expect("a series").len(), 5);
+    let one = folder.path("one.nii.gz");
+    ffdp(&["apply", "-i", &series, "-t", &out, "-o", &one, "--volume", "3"]).succeeded();
+    let volumes = read_volumes(&again).expect("a series");
+    assert_eq!(read_volume(&one).expect("a volume").data, volumes[3].data);
+
+    // The same command again replaces its own results; another one is refused.
+    ffdp(&["register", "-m", &series, "-o", &out, "--reference", "first"]).succeeded();
+    let run = ffdp(&["register", "-m", &series, "-o", &out]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("--overwrite"), "{}", run.stderr);
+}
+
+#[test]
+fn a_series_is_registered_to_another_image() {
+    let folder = Folder::new();
+    let (series, out, fixed) = (write_series(&folder), folder.path("out"), folder.path("f.nii.gz"));
+    write_volume(&fixed, &volume(0.0)).expect("writable");
+    let rigid = ["--transform", "rigid", "--metric", "mse", "--json"];
+    let run = ffdp(&[&["register", "-f", &fixed, "-m", &series, "-o", &out], &rigid[..]].concat());
+    run.succeeded();
+    let metrics: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    assert_eq!(metrics["onto"], "fixed");
+    let found = metrics["volumes"][4]["motion"]["translations_mm"][0].as_f64().expect("a number");
+    assert!((found - 3.5).abs() < 0.2, "{found}");
+}
+
+#[test]
+fn what_cannot_work_is_refused_with_a_way_out() {
+    let folder = Folder::new();
+    let (series, out, single) =
+        (write_series(&folder), folder.path("out"), folder.path("s.nii.gz"));
+    write_volume(&single, &volume(0.0)).expect("writable");
+    let two = folder.path("two.nii.gz");
+    write_volumes(&two, &[volume(0.0), volume(1.0)], 2.0).expect("writable");
+    let base = ["register", "-o", &out, "-m"];
+    type Case<'a> = (&'a [&'a str], &'a [&'a str]);
+    let cases: &[Case] = &[
+        (&[&single], &["--fixed", "has 1"]),
+        (&[&series, "--volume", "1"], &["--fixed", "has 5"]),
+        (&[&series, "--reference", "last"], &["last", "middle"]),
+        (&[&series, "--reference", "9"], &["0..=4", "got 9"]),
+        (&[&series, "--reference", "1"], &["volume 1", "every voxel is 3"]),
+        (&[&series, "--moving-labels", &single], &["--moving-labels", "--volume"]),
+    ];
+    for (more, words) in cases {
+        let run = ffdp(&[&base, *more].concat());
+        assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);
+        for word in *words {
+            assert!(run.stderr.contains(word), "{more:?}: no {word:?} in {}", run.stderr);
+        }
+        assert!(!folder.has("out/warped.nii.gz"), "{more:?}");
+    }
+    let run = ffdp(&["register", "-m", &series, "-o", &out, "--plan"]);
+    run.succeeded();
+    assert!(run.stdout.contains("host memory"), "{}", run.stdout);
+    ffdp(&["register", "-m", &two, "-o", &out]).succeeded();
+    let run = ffdp(&["apply", "-i", &series, "-t", &out, "-o", &folder.path("x.nii.gz")]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("2 volumes") && run.stderr.contains("has 5"), "{}", run.stderr);
+}
