@@ -45,7 +45,7 @@ pub struct RoundReport {
     pub kind: RoundKind,
     /// Root mean square of the change of the template, as a part of that of the template; none of the start.
     pub change: Option<f64>,
-    /// Root mean square of the mean map that was taken out, mm.
+    /// Root mean square of the mean map that was taken out, in the template's foreground, mm.
     pub mean_map_mm: f64,
     /// Sharpness of the mean of the images, and of the template that was sharpened after it; see
     /// [`sharpness`](super::sharpness()).

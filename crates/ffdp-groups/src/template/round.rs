@@ -15,7 +15,7 @@ use burn::tensor::Device;
 use ffdp_burn::ops::exp;
 use ffdp_burn::transform::{Composite, Displacement, Step};
 use ffdp_image::error::{Error, Result};
-use ffdp_image::image::{Affine, Geometry, Physical, Volume};
+use ffdp_image::image::{Affine, Geometry, Physical, Volume, download};
 use ffdp_register::{Assessment, Placement, Register, Settings, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -357,7 +357,10 @@ impl Making<'_> {
             round,
             kind,
             change: before.map(|before| change_of(&template, &before.template)),
-            mean_map_mm: change.as_ref().map_or(Ok(0.0), |change| self.length_mm(&change.psi))?,
+            mean_map_mm: match &change {
+                Some(change) => self.length_mm(&change.psi, &foreground(&mean))?,
+                None => 0.0,
+            },
             sharpness: [sharpness(&average)?, sharpness(&template)?],
             spread: spread(&mean, &variance),
             images,
@@ -410,14 +413,18 @@ impl Making<'_> {
         Ok(warped)
     }
 
-    /// Root mean square of a map's displacement over the grid, mm.
-    fn length_mm(&self, psi: &Psi) -> Result<f64> {
+    /// Root mean square of a map's displacement at some voxels of the grid, mm.
+    fn length_mm(&self, psi: &Psi, inside: &[bool]) -> Result<f64> {
         let mut steps = vec![Step::Affine(psi.back)];
         steps.extend(psi.field.clone().map(Step::Displacement));
         let whole = Composite::new(steps).to_displacement(&self.grid, &self.device);
-        let mm = ffdp_image::image::download(whole.to_mm(), "the mean map")?;
-        let squares: f64 = mm.iter().map(|v| f64::from(*v).powi(2)).sum();
-        Ok((squares / self.grid.len() as f64).sqrt())
+        let mm = download(whole.to_mm(), "the mean map")?;
+        let components =
+            mm.chunks_exact(inside.len()).flat_map(|component| component.iter().zip(inside));
+        let squares: f64 =
+            components.filter(|(_, inside)| **inside).map(|(v, _)| f64::from(*v).powi(2)).sum();
+        let count = inside.iter().filter(|inside| **inside).count().max(1);
+        Ok((squares / count as f64).sqrt())
     }
 
     /// What a complete round has left.
@@ -505,13 +512,20 @@ fn change_of(image: &Volume, before: &Volume) -> f64 {
     (difference / all.max(f64::MIN_POSITIVE)).sqrt()
 }
 
-/// Root of the mean variance in the foreground, as a part of the mean there.
-fn spread(mean: &Volume, variance: &Volume) -> f64 {
+/// Which voxels lie above the background.
+fn foreground(mean: &Volume) -> Vec<bool> {
     let (low, high) = mean.min_max().unwrap_or((0.0, 0.0));
-    let least = low + FOREGROUND * (high - low);
-    let inside = mean.data.iter().zip(&variance.data).filter(|(mean, _)| **mean > least);
+    mean.data.iter().map(|v| *v > low + FOREGROUND * (high - low)).collect()
+}
+
+/// Root of the mean variance in the foreground, as a part of the mean there above the darkest.
+fn spread(mean: &Volume, variance: &Volume) -> f64 {
+    let low = mean.min_max().map_or(0.0, |(low, _)| low);
+    let inside = foreground(mean);
     let (mut sum, mut squares, mut count) = (0.0, 0.0, 0.0);
-    for (mean, variance) in inside {
+    for ((mean, variance), _) in
+        mean.data.iter().zip(&variance.data).zip(&inside).filter(|(_, inside)| **inside)
+    {
         (sum, squares, count) =
             (sum + f64::from(*mean - low), squares + f64::from(*variance), count + 1.0);
     }
