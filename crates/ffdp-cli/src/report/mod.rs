@@ -2,7 +2,8 @@
 //!
 //! `measures.rs` is `metrics.json`; `html.rs` puts the page together from `sections.rs` (tables),
 //! `pictures.rs` (slices as figures), `charts.rs` (curves). `slices.rs` samples the images.
-//! `shapes.rs` is the page of a matching of shapes, whose pictures `surface.rs` draws. `scatter.rs` is the plot of a comparison.
+//! `shapes.rs` is the page of a matching of shapes, whose pictures `surface.rs` draws. `scatter.rs` is the plot of a comparison, `template.rs` the page of a
+//! template.
 
 mod charts;
 mod colours;
@@ -15,6 +16,7 @@ pub mod shapes;
 pub mod slices;
 mod summary;
 mod surface;
+pub mod template;
 
 pub use html::{STYLE, html};
 pub use summary::{summary, verdict};
