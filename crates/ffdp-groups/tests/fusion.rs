@@ -64,7 +64,7 @@ fn joined_labels_are_better_than_those_of_one_atlas() {
     };
     let mean = (0..4).map(alone).sum::<f64>() / 4.0;
     eprintln!("majority {:.3}, joint {:.3}, one atlas {mean:.3}", scores[0], scores[1]);
-    assert!(scores[0] > mean && scores[1] > mean, "{scores:?} {mean}");
+    assert!(scores[0] > mean && scores[1] > scores[0], "{scores:?} {mean}");
 }
 
 /// Ends the run after so many atlases, and counts them.

@@ -6,7 +6,7 @@
 //! w = (M + alpha I)^-1 1 / (1^T (M + alpha I)^-1 1)
 //! label = argmax over l of the sum of w_i where atlas i has l
 //! ```
-//! `T` the target, `F_i` atlas `i` on it, both in patches of zero mean and unit variance. `M` estimates how often two atlases
+//! `T` the target, `F_i` atlas `i` on it, both in patches of zero mean and unit norm. `M` estimates how often two atlases
 //! err together. `F_i` is the patch around the voxel in the search window that is most like that of the target, and the
 //! label is the one in its middle. Where all atlases agree over the whole window there is nothing to weigh.
 
@@ -132,7 +132,7 @@ impl Block<'_> {
         (differences, label)
     }
 
-    /// The cube around a voxel, in zero mean and unit variance; beyond the grid the values at its border. Zero where it is
+    /// The cube around a voxel, in zero mean and unit norm; beyond the grid the values at its border. Zero where it is
     /// constant.
     fn patch(&self, image: &[f32], voxel: [usize; 3], radius: usize) -> Vec<f32> {
         let [nx, ny, _] = self.size;
@@ -149,8 +149,8 @@ impl Block<'_> {
         }
         let count = patch.len() as f32;
         let mean = patch.iter().sum::<f32>() / count;
-        let variance = patch.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>() / count;
-        let scale = if variance > 0.0 { variance.sqrt().recip() } else { 0.0 };
+        let squares = patch.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>();
+        let scale = if squares > 0.0 { squares.sqrt().recip() } else { 0.0 };
         patch.iter_mut().for_each(|v| *v = (*v - mean) * scale);
         patch
     }
@@ -220,7 +220,7 @@ mod tests {
         let twice = weights(&[a.clone(), a.clone(), b], PAPER).expect("regular");
         assert!((twice.iter().sum::<f64>() - 1.0).abs() < 1e-12, "{twice:?}");
         assert!((twice[0] - twice[1]).abs() < 1e-12 && twice[2] > 1.8 * twice[0], "{twice:?}");
-        // By hand: M = [[1.5625 + .1, .0625], [.0625, 4 * 1.5625 ...]] of one that differs more.
+        // By hand, of one that differs twice as much.
         let worse: Vec<f32> = a.iter().map(|v| 2.0 * v).collect();
         let found = weights(&[a, worse], PAPER).expect("regular");
         let (m11, m12, m22) = (1.25f64.powi(2) + 0.1, 2.5f64.powi(2), 5.0f64.powi(2) + 0.1);
