@@ -61,6 +61,7 @@ mod guide {
     }
     pages! {
         register_in_rust "register-in-rust"
+        templates "templates"
         own_loss "own-loss"
         own_op "own-op"
         own_method "own-method"

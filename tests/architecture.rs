@@ -390,6 +390,7 @@ fn files_of_a_folder_do_not_lean_on_each_other() {
         "ffdp-parallel",
         "ffdp-mpi",
         "ffdp-register",
+        "ffdp-groups",
         "ffdp-nets",
         "ffdp-shapes",
         "ffdp-train",

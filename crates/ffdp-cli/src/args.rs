@@ -7,6 +7,7 @@ use crate::commands::bench::BenchArguments;
 use crate::commands::completions::CompletionsArguments;
 use crate::commands::compose::ComposeArguments;
 use crate::commands::convert::ConvertArguments;
+use crate::commands::fuse::FuseArguments;
 use crate::commands::import::ImportArguments;
 use crate::commands::info::InfoArguments;
 use crate::commands::invert::InvertArguments;
@@ -16,6 +17,7 @@ use crate::commands::predict::PredictArguments;
 use crate::commands::register::RegisterArguments;
 use crate::commands::shape::ShapeArguments;
 use crate::commands::synth::SynthArguments;
+use crate::commands::template::TemplateArguments;
 use crate::commands::train::TrainCommand;
 
 /// Registration of 3-D images: finds the deformation that carries one image onto another.
@@ -52,6 +54,10 @@ pub enum Command {
     Shape(Box<ShapeArguments>),
     /// Make labelled images of any resolution, with known warps, from label maps or procedural brains.
     Synth(SynthArguments),
+    /// Make an unbiased template of a cohort: its mean shape and mean intensities.
+    Template(Box<TemplateArguments>),
+    /// Label an image by several labelled ones: register each to it, and join the labels.
+    Fuse(Box<FuseArguments>),
     /// Train a registration network (TransMorph, VoxelMorph) on your images or on synthetic brains.
     Train(Box<TrainCommand>),
     /// Register two images with a trained network.

@@ -13,13 +13,18 @@ pub fn named(file: &Option<PathBuf>) -> &Path {
     file.as_deref().expect("demanded where there is no list, and read from it where there is")
 }
 
-/// What a pair is called: by the column `name`, otherwise by its result or its files, `MOVING_to_FIXED`.
-fn name(row: &FileRow) -> String {
+/// What a line is called: by the column `name`, otherwise by its result or its files; a pair `MOVING_to_FIXED`.
+pub fn name_of(row: &FileRow) -> String {
     if let Some(name) = row.text("name") {
         return name.to_string();
     }
-    let naming: [&[&str]; 4] =
-        [&["output"], &["moving", "fixed"], &["moving_labels", "fixed_labels"], &["warp"]];
+    let naming: [&[&str]; 5] = [
+        &["output"],
+        &["moving", "fixed"],
+        &["moving_labels", "fixed_labels"],
+        &["warp"],
+        &["image"],
+    ];
     let stems = naming.into_iter().map(|columns| -> Vec<String> {
         columns.iter().filter_map(|column| Some(stem(&row.file(column)?))).collect()
     });
@@ -43,7 +48,7 @@ pub fn read_named(
     }
     let mut known = BTreeSet::new();
     let named = rows.into_iter().map(|row| {
-        let name = name(&row);
+        let name = name_of(&row);
         let mut parts = Path::new(&name).components();
         let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
         let line = row.line;

@@ -1,11 +1,13 @@
-//! The commands, one file each; `input.rs` and `chain.rs` read what they are given.
+//! The commands, one file each; `input.rs`, `cohort_images.rs` and `chain.rs` read what they are given.
 
 pub mod apply;
 pub mod bench;
 mod chain;
+mod cohort_images;
 pub mod completions;
 pub mod compose;
 pub mod convert;
+pub mod fuse;
 pub mod import;
 pub mod info;
 mod input;
@@ -17,4 +19,5 @@ pub mod predict;
 pub mod register;
 pub mod shape;
 pub mod synth;
+pub mod template;
 pub mod train;

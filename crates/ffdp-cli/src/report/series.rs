@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use ffdp_groups::series::{HEAD_RADIUS_MM, Onto, SeriesVerdict, VolumeResult};
-use ffdp_register::{Settings, Verdict};
+use ffdp_register::{Settings, verdict::Verdict};
 use ffdp_train::report::{document, tile};
 use maud::{Markup, PreEscaped, html as markup};
 use serde::Serialize;

@@ -14,7 +14,7 @@ use ffdp_groups::series::{
 use ffdp_image::image::Volume;
 use ffdp_image::io::images::{read_volume, write_volume};
 use ffdp_image::io::{check_not_an_input, check_writable, write_text};
-use ffdp_register::{Placement, Registration, Settings, Verdict};
+use ffdp_register::{Placement, Registration, Settings, verdict::Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 

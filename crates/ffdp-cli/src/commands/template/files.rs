@@ -1,0 +1,148 @@
+//! Where the results of a template go.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ffdp_groups::template::TemplateSettings;
+use ffdp_image::Error;
+use ffdp_image::io::{check_not_an_input, check_writable};
+
+use super::args::TemplateArguments;
+use crate::commands::cohort_images::ImageFiles;
+use crate::failure::{Failure, Result};
+use crate::hash::sha256_of;
+use crate::manifest::{Claim, Existing, Identity, place};
+
+/// In the folder of an image.
+pub const AFFINE: &str = "affine.txt";
+pub const AFFINE_MAT: &str = "affine.mat";
+pub const WARP: &str = "warp.nii.gz";
+pub const INVERSE: &str = "inverse_warp.nii.gz";
+
+/// The files in the output folder.
+pub struct Files {
+    pub folder: PathBuf,
+    pub template: PathBuf,
+    pub mean: PathBuf,
+    pub variance: PathBuf,
+    pub labels: PathBuf,
+    pub report: PathBuf,
+    pub metrics: PathBuf,
+    pub settings: PathBuf,
+    pub log: PathBuf,
+    /// The state of the run.
+    pub checkpoint: PathBuf,
+    /// Of all images.
+    members: Vec<PathBuf>,
+}
+
+impl Files {
+    pub fn of(request: &TemplateArguments, images: &ImageFiles) -> Self {
+        let folder = request.output.clone();
+        let image = |name: &str| folder.join(format!("{name}.nii.gz"));
+        let in_folder = |name: &str| {
+            [AFFINE, AFFINE_MAT, WARP, INVERSE].map(|file| folder.join(name).join(file))
+        };
+        Self {
+            template: image("template"),
+            mean: image("mean"),
+            variance: image("variance"),
+            labels: image("labels"),
+            report: folder.join("report.html"),
+            metrics: folder.join("metrics.json"),
+            settings: folder.join("settings.toml"),
+            log: folder.join("log.jsonl"),
+            checkpoint: folder.join("checkpoint"),
+            members: images.names().flat_map(in_folder).collect(),
+            folder,
+        }
+    }
+
+    /// What the run goes on from.
+    pub fn state(&self) -> PathBuf {
+        self.checkpoint.join("state")
+    }
+
+    /// Every file that may be written.
+    pub fn all(&self) -> Vec<PathBuf> {
+        self.own().into_iter().chain(&self.members).cloned().collect()
+    }
+
+    /// Those of the template itself.
+    fn own(&self) -> [&PathBuf; 8] {
+        [
+            &self.template,
+            &self.mean,
+            &self.variance,
+            &self.labels,
+            &self.report,
+            &self.metrics,
+            &self.settings,
+            &self.log,
+        ]
+    }
+
+    /// Makes the folder and tries whether files can be written, before the work.
+    pub fn prepare(&self) -> Result<()> {
+        fs::create_dir_all(&self.folder)
+            .map_err(|source| Error::io(&self.folder, "create the output folder", source))?;
+        self.own().into_iter().try_for_each(|file| Ok(check_writable(file)?))
+    }
+
+    /// The run's right to the folder.
+    ///
+    /// # Errors
+    /// When a result would overwrite an input, an image is called as a folder of the run, or the folder holds results of
+    /// another run and the request does not allow for it.
+    pub fn claim(
+        &self,
+        request: &TemplateArguments,
+        settings: &TemplateSettings,
+        images: &ImageFiles,
+    ) -> Result<Claim> {
+        let inputs: Vec<&Path> = images.files().chain(request.grid.as_deref()).collect();
+        let state = self.state();
+        let all = self.all();
+        let files: Vec<&Path> = all.iter().map(PathBuf::as_path).chain([&*state]).collect();
+        for file in &files {
+            check_not_an_input(file, &inputs)?;
+        }
+        let own = self.own().into_iter().chain([&self.checkpoint]);
+        let mut own = own.filter_map(|file| file.file_name()?.to_str());
+        if let Some(name) = images.names().find(|name| own.any(|own| own == *name)) {
+            return Err(Failure::user(
+                format!("an image is called {name}, as a file of the template"),
+                "give it another name by a column `name` of a list",
+            ));
+        }
+        let existing = match (request.overwrite, request.resume) {
+            (true, _) => Existing::Overwrite,
+            (_, true) => Existing::Resume,
+            _ => Existing::Refuse,
+        };
+        let what = ("template", identity(request, settings, images)?);
+        Claim::new(&self.folder, what, &files, &inputs, existing)
+    }
+}
+
+/// What decides the results.
+fn identity(
+    request: &TemplateArguments,
+    settings: &TemplateSettings,
+    images: &ImageFiles,
+) -> Result<Identity> {
+    let mut files: Vec<String> = images.files().map(place).collect();
+    // The order of the list decides nothing.
+    files.sort();
+    let settings = serde_json::to_string(settings)
+        .map_err(|reason| Failure::defect(format!("settings could not be written: {reason}")))?;
+    let all = [
+        ("images", Some(sha256_of(&files.join("\n")))),
+        ("settings", Some(sha256_of(&settings))),
+        ("grid", request.grid.as_deref().map(place)),
+        ("volume", request.volume.map(|volume| volume.to_string())),
+        ("nan_policy", Some(format!("{:?}", request.nan_policy))),
+        ("no_inverse", request.no_inverse.then(String::new)),
+    ];
+    Ok(all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+}
