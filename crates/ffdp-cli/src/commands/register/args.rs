@@ -51,13 +51,14 @@ Exit code: 0 done, 1 an error in the input or the request (with --pairs, of at l
 failure of the device, 3 with --strict: a registration failed.";
 
 /// What only one pair can have on the command line; of several, the list says it.
-const OF_ONE_PAIR: [&str; 8] = [
+const OF_ONE_PAIR: [&str; 9] = [
     "fixed",
     "moving",
     "fixed_labels",
     "moving_labels",
     "fixed_mask",
     "moving_mask",
+    "channels",
     "landmarks",
     "plan",
 ];
@@ -82,7 +83,8 @@ pub struct RegisterArguments {
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
 
-    /// Labels on the fixed grid: with --moving-labels, Dice before and after is computed.
+    /// Labels on the fixed grid: with --moving-labels, Dice before and after is computed, and with --label-terms they drive
+    /// the registration.
     #[arg(long, value_name = "FILE", requires = "moving_labels")]
     pub fixed_labels: Option<PathBuf>,
     /// Labels on the moving grid; warped with the nearest label.
@@ -99,6 +101,12 @@ pub struct RegisterArguments {
     /// The same for the moving image.
     #[arg(long, value_name = "FILE")]
     pub moving_mask: Option<PathBuf>,
+
+    /// Further channels of the fixed and of the moving image, on their grids: other contrasts, or features that a network
+    /// has written; all volumes of a 4-D file. May be repeated. All channels count the same, unless terms of a sum in
+    /// --settings name them.
+    #[arg(long, value_names = ["FIXED", "MOVING"], num_args = 2, action = ArgAction::Append)]
+    pub channels: Vec<PathBuf>,
 
     /// Transform to start from, from points of the fixed to points of the moving image: a file of ITK, ANTs
     /// or FreeSurfer, a displacement field, or the output folder of a registration. The stages improve it; if it deforms,
@@ -200,6 +208,15 @@ impl RegisterArguments {
                 "give them by --landmarks FIXED MOVING",
             ));
         }
+        if self.settings.label_terms.is_some()
+            && self.fixed_labels.is_none()
+            && self.pairs.is_none()
+        {
+            return Err(Failure::user(
+                "--label-terms says which labels drive the registration, and there are none",
+                "give label maps by --fixed-labels and --moving-labels",
+            ));
+        }
         let aligned = self.settings.aligned || deforms;
         SettingsArguments { aligned, ..self.settings.clone() }.resolve()
     }
@@ -237,8 +254,8 @@ impl RegisterArguments {
         let labels = [&self.fixed_labels, &self.moving_labels];
         let masks = [&self.fixed_mask, &self.moving_mask];
         let optional = labels.into_iter().chain(masks).chain([&self.initial]).flatten();
-        let landmarks = self.landmarks.iter().flatten();
-        let all = optional.chain(landmarks).map(PathBuf::as_path);
+        let several = self.channels.iter().chain(self.landmarks.iter().flatten());
+        let all = optional.chain(several).map(PathBuf::as_path);
         [self.fixed(), self.moving()].into_iter().chain(all).collect()
     }
 

@@ -143,9 +143,11 @@ impl RegisterArguments {
             ("moving_landmarks", self.landmarks.as_ref().and_then(|files| files.get(1))),
         ];
         let files = files.into_iter().filter_map(|(name, file)| Some((name, place(file?))));
+        let channels: Vec<_> = self.channels.iter().map(|file| place(file)).collect();
         let space = self.landmarks.is_some().then(|| format!("{:?}", self.landmark_space));
         let others = [
             ("settings", Some(sha256_of(settings))),
+            ("channels", (!channels.is_empty()).then(|| format!("{channels:?}"))),
             ("landmark_space", space),
             ("volume", self.volume.map(|volume| volume.to_string())),
             ("nan_policy", Some(format!("{:?}", self.nan_policy))),
