@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
-use ffdp_image::io::{FileRow, is_deforming};
+use ffdp_image::io::FileRow;
 use ffdp_register::Settings;
 
 use crate::commands::apply::SpaceChoice;
+use crate::commands::chain::TransformChoice;
 use crate::failure::{Failure, Result};
 use crate::mesh::MeshArguments;
 use crate::nan_policy::NanPolicy;
@@ -109,10 +110,10 @@ pub struct RegisterArguments {
     pub channels: Vec<PathBuf>,
 
     /// Transform to start from, from points of the fixed to points of the moving image: a file of ITK, ANTs
-    /// or FreeSurfer, a displacement field, or the output folder of a registration. The stages improve it; if it deforms,
-    /// only the deformable ones are done.
-    #[arg(long, value_name = "FILE|DIR")]
-    pub initial: Option<PathBuf>,
+    /// or FreeSurfer, a displacement field, the flow.json of ffdp shape, or the output folder of a registration;
+    /// [FILE,1] takes its inverse. The stages improve it; if it deforms, only the deformable ones are done.
+    #[arg(long, value_name = "FILE|DIR|[FILE,1]")]
+    pub initial: Option<TransformChoice>,
     /// Corresponding landmarks of the fixed and the moving image: their distance before and after is
     /// measured (CSV, or Slicer's .fcsv), and with --landmark-sigma they drive the registration.
     #[arg(long, value_names = ["FIXED", "MOVING"], num_args = 2)]
@@ -198,7 +199,8 @@ impl RegisterArguments {
 
     /// What is done. An initial transform that deforms leaves nothing to the linear stages.
     pub fn resolve(&self) -> Result<Settings> {
-        let deforms = self.initial.as_ref().map(is_deforming).transpose()?.unwrap_or(false);
+        let initial = self.initial.as_ref();
+        let deforms = initial.map(TransformChoice::is_deforming).transpose()?.unwrap_or(false);
         if self.settings.landmark_sigma.is_some()
             && self.landmarks.is_none()
             && self.pairs.is_none()
@@ -234,7 +236,7 @@ impl RegisterArguments {
             moving_labels: file("moving_labels"),
             fixed_mask: file("fixed_mask"),
             moving_mask: file("moving_mask"),
-            initial: file("initial").or_else(|| self.initial.clone()),
+            initial: file("initial").map(Into::into).or_else(|| self.initial.clone()),
             landmarks: landmarks.map(|(fixed, moving)| vec![fixed, moving]),
             ..self.clone()
         }
@@ -253,9 +255,10 @@ impl RegisterArguments {
     pub fn inputs(&self) -> Vec<&Path> {
         let labels = [&self.fixed_labels, &self.moving_labels];
         let masks = [&self.fixed_mask, &self.moving_mask];
-        let optional = labels.into_iter().chain(masks).chain([&self.initial]).flatten();
+        let optional = labels.into_iter().chain(masks).flatten();
+        let initial = self.initial.iter().flat_map(TransformChoice::paths);
         let several = self.channels.iter().chain(self.landmarks.iter().flatten());
-        let all = optional.chain(several).map(PathBuf::as_path);
+        let all = optional.chain(several).map(PathBuf::as_path).chain(initial);
         [self.fixed(), self.moving()].into_iter().chain(all).collect()
     }
 

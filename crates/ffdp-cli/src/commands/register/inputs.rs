@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use ffdp_burn::transform::{Composite, read_transform};
+use ffdp_burn::transform::Composite;
 use ffdp_image::image::{Geometry, LabelMap, Planes, Volume};
 use ffdp_image::io::images::{INTENT_LABEL, PlaneReader, header, unreadable_by_itk};
 use ffdp_image::io::{check_not_an_input, transform_files};
@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use super::args::RegisterArguments;
 use super::channels;
 use super::files::Files;
+use crate::commands::chain::TransformChoice;
 use crate::commands::input::{
     Reading, image_and_warnings, label_ids, label_planes_on, labels_on, landmark_pairs, weights,
 };
@@ -325,18 +326,21 @@ impl<'a> SideFiles<'a> {
 fn initial(request: &RegisterArguments) -> Result<Composite> {
     match &request.initial {
         None => Ok(Composite::default()),
-        Some(path) => Ok(read_transform(path, &Device::flex())?),
+        Some(choice) => choice.read(&Device::flex()),
     }
 }
 
 /// SHA-256 of the files of the initial transform, of the landmarks, of labels that drive and of further channels.
 fn guides_hash(request: &RegisterArguments, settings: &Settings) -> Result<String> {
-    let initial = request.initial.as_ref().map(transform_files).transpose()?;
+    let initial = request.initial.as_ref();
+    let named = initial.into_iter().flat_map(TransformChoice::paths);
+    let all = named.map(transform_files).collect::<Result<Vec<_>, _>>()?.concat();
     let labels = [&request.fixed_labels, &request.moving_labels].into_iter().flatten();
     let labels = labels.filter(|_| settings.label_term.is_some());
-    let files = initial.iter().flatten().chain(request.landmarks.iter().flatten());
+    let files = all.iter().chain(request.landmarks.iter().flatten());
     let files = files.chain(labels).chain(&request.channels);
-    let hashes = files.map(|file| sha256(file)).collect::<Result<Vec<_>>>()?;
+    let mut hashes = files.map(|file| sha256(file)).collect::<Result<Vec<_>>>()?;
+    hashes.extend(initial.and_then(TransformChoice::inverted));
     Ok(hashes.join(" "))
 }
 
