@@ -61,7 +61,7 @@ impl TransformChoice {
         self.inverted.then(|| "inverted".to_string())
     }
 
-    /// What tells it from others: where its files are, and whether its inverse is taken.
+    /// What distinguishes it: where its files are, and whether its inverse is taken.
     pub fn identity(&self) -> String {
         let files = self.paths().into_iter().map(place);
         files.chain(self.inverted()).collect::<Vec<_>>().join(", ")

@@ -1,6 +1,7 @@
 //! Labels that drive a registration, and terms of a similarity that name channels.
 
 use std::sync::Arc;
+use std::thread;
 
 use burn::tensor::Device;
 
@@ -18,7 +19,10 @@ use ffdp_image::image::{LabelMap, Volume};
 use ffdp_image::metrics::dice_of;
 use ffdp_image::synth::Pair;
 use ffdp_kit::testing::{tensor, to_f64, uniform};
-use ffdp_parallel::DeviceMesh;
+use ffdp_parallel::{
+    DeviceMesh,
+    hosts::{Ranks, Threads},
+};
 
 /// White matter and cortex of either side.
 const LABELS: [i32; 4] = [1, 2, 3, 4];
@@ -81,12 +85,30 @@ fn labels_lead_every_method_where_the_images_do_not() {
     }
 }
 
+/// Images, labels and masks that are read slab by slab: the field, and the loss.
+fn by_planes(
+    pair: &Pair,
+    masked: bool,
+    settings: &Settings,
+    placement: &Placement,
+) -> (Vec<f32>, f64) {
+    let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
+    let [mut fixed_labels, mut moving_labels] = maps(pair);
+    let [mut fixed_mask, mut moving_mask] = half_heads(pair);
+    let problem = Problem {
+        labels: Some([(&mut fixed_labels).into(), (&mut moving_labels).into()]),
+        fixed_mask: masked.then(|| (&mut fixed_mask).into()),
+        moving_mask: masked.then(|| (&mut moving_mask).into()),
+        ..Problem::new(&mut fixed, &mut moving)
+    };
+    let found = register_slabs(problem, settings, placement, &mut Silent).expect("good input");
+    (found.warp.as_ref().expect("it deforms").to_vec().expect("readable"), found.loss_after)
+}
+
 #[test]
-fn labels_count_in_shards_and_in_slabs_as_in_the_whole() {
+fn labels_count_in_every_place_as_in_the_whole() {
     let pair = pair_of(32, 5);
-    let (fixed, moving) = (&pair.fixed.image, &pair.moving.image);
-    let labels = maps(&pair);
-    let masks = half_heads(&pair);
+    let (labels, masks) = (maps(&pair), half_heads(&pair));
     // Steps in proportion to the gradient: those of Adam are as long where forces cancel, and rounding decides.
     let greedy = GreedySettings { optimizer: OptimizerSettings::Sgd, ..short() };
     let settings = driven(Stage::Greedy(greedy), 1.0);
@@ -96,34 +118,44 @@ fn labels_count_in_shards_and_in_slabs_as_in_the_whole() {
             labels: Some(labels.each_ref().map(Into::into)),
             fixed_mask: masked.then(|| (&masks[0]).into()),
             moving_mask: masked.then(|| (&masks[1]).into()),
-            ..Problem::new(fixed, moving)
+            ..Problem::new(&pair.fixed.image, &pair.moving.image)
         };
-        let whole = register(&problem, &settings, &mesh(1), &mut Silent).expect("good input");
-        let cut = register(&problem, &settings, &mesh(3), &mut Silent).expect("good input");
-        let (mut f, mut m) = (fixed.clone(), moving.clone());
-        let [mut of_fixed, mut of_moving] = labels.clone();
-        let [mut in_fixed, mut in_moving] = masks.clone();
-        let planes = Problem {
-            labels: Some([(&mut of_fixed).into(), (&mut of_moving).into()]),
-            fixed_mask: masked.then(|| (&mut in_fixed).into()),
-            moving_mask: masked.then(|| (&mut in_moving).into()),
-            ..Problem::new(&mut f, &mut m)
+        let held = |shards| {
+            let found = register(&problem, &settings, &mesh(shards), &mut Silent);
+            let found = found.expect("good input");
+            assert!(found.loss_after < found.loss_before, "masks {masked}");
+            (warp(&found).to_vec().expect("readable"), found.loss_after)
         };
-        let placement = Placement::from(&mesh(2));
-        let slabs = register_slabs(planes, &settings, &placement, &mut Silent).expect("input");
-        for (name, found) in [("shards", cut), ("slabs", slabs)] {
-            let off = apart(&whole, &found);
-            println!("{name}, masks {masked}: {off:.1e} voxels");
+        let (field, loss) = held(1);
+        let small = Placement::Device { device: Device::flex(), bytes: 400 * 32u64.pow(3) };
+        let read = |placement: &Placement| by_planes(&pair, masked, &settings, placement);
+        let ranks = thread::scope(|scope| {
+            let rank = |ranks: Threads| {
+                let ranks: Arc<dyn Ranks> = Arc::new(ranks);
+                read(&Placement::Ranks { mesh: mesh(1), ranks })
+            };
+            let threads = Threads::new(2).into_iter().map(|ranks| scope.spawn(move || rank(ranks)));
+            let threads: Vec<_> = threads.collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        let places = [
+            ("shards", held(3)),
+            ("slabs", read(&Placement::from(&mesh(2)))),
+            ("a small device", read(&small)),
+        ];
+        for (name, (parts, lost)) in
+            places.into_iter().chain(ranks.into_iter().map(|r| ("ranks", r)))
+        {
+            let off = field.iter().zip(&parts);
+            let off = off.fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+            println!("{name}, masks {masked}: {off:.1e} voxels, loss {loss} and {lost}");
             assert!(off <= FIELD_VOXELS, "{name}, masks {masked}: {off} voxels");
             // The overlap weighs several times the similarity.
-            let losses = (whole.loss_after - found.loss_after).abs();
-            assert!(losses <= 5.0 * LOSS, "{name}, masks {masked}: {losses}");
+            assert!((loss - lost).abs() <= 5.0 * LOSS, "{name}, masks {masked}: {loss} {lost}");
         }
-        assert!(whole.loss_after < whole.loss_before, "masks {masked}");
     }
 }
 
-/// A linear stage and a method of one's own see the images alone.
 #[test]
 fn stages_before_the_deformation_do_not_see_labels() {
     let pair = pair_of(32, 5);
