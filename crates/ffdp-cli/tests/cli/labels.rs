@@ -60,6 +60,14 @@ fn labels_and_channels_take_what_the_plan_says() {
     let channel = bytes(&["--channels", &fixed, &moving]) - alone;
     let labels = bytes(&[&given[..], &LABELS].concat()) - alone;
     assert!(channel > 0 && labels == 4 * channel, "{channel} {labels}");
+    let planned = |more: &[&str]| {
+        let plan = ffdp(&[&["plan", "-f", &fixed, "-m", &moving, "--json"][..], more].concat());
+        plan.succeeded();
+        let plan: Value = serde_json::from_str(&plan.stdout).expect("JSON");
+        plan["levels"][0]["host_bytes"].as_u64().expect("bytes")
+    };
+    let more = planned(&["--channels", "1"]) - planned(&[]);
+    assert!(more > 0 && planned(&LABELS) - planned(&[]) == 4 * more, "{more}");
 }
 
 #[test]

@@ -210,17 +210,15 @@ impl RegisterArguments {
                 "give them by --landmarks FIXED MOVING",
             ));
         }
-        if self.settings.label_terms.is_some()
-            && self.fixed_labels.is_none()
-            && self.pairs.is_none()
-        {
+        let aligned = self.settings.aligned || deforms;
+        let settings = SettingsArguments { aligned, ..self.settings.clone() }.resolve()?;
+        if settings.label_term.is_some() && self.fixed_labels.is_none() && self.pairs.is_none() {
             return Err(Failure::user(
-                "--label-terms says which labels drive the registration, and there are none",
-                "give label maps by --fixed-labels and --moving-labels",
+                "the labels of label_term (--label-terms) drive the registration, and there are no label maps",
+                "give them by --fixed-labels and --moving-labels, or leave label_term out",
             ));
         }
-        let aligned = self.settings.aligned || deforms;
-        SettingsArguments { aligned, ..self.settings.clone() }.resolve()
+        Ok(settings)
     }
 
     /// The request for one pair of a list, with results in a folder of its own.
