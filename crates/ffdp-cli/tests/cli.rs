@@ -6,6 +6,8 @@ mod apply;
 mod cohort;
 #[path = "cli/folders.rs"]
 mod folders;
+#[path = "cli/labels.rs"]
+mod labels;
 #[path = "cli/linear.rs"]
 mod linear;
 #[path = "cli/outputs.rs"]

@@ -9,8 +9,10 @@ use ffdp_groups::{Images, Subject};
 use ffdp_image::image::{Geometry, LabelMap, Volume};
 use ffdp_image::{Error, Result};
 use ffdp_register::{
-    Assessment, GreedySettings, LevelSettings, LinearSettings, MomentsSettings, Settings,
-    Similarity, Stage, SvfSettings,
+    LevelSettings, Settings, Similarity, Stage,
+    methods::{GreedySettings, SvfSettings},
+    settings::{LinearSettings, MomentsSettings},
+    verdict::Assessment,
 };
 
 /// Voxels along an axis.

@@ -13,23 +13,25 @@ pub const MINIMUM_OVERLAP_PERCENT: f64 = 10.0;
 /// Fewest voxels along an axis of an image that is moved as a whole: a slab of two slices.
 const MINIMUM_LINEAR_AXIS_VOXELS: usize = 2;
 
-/// That all channels and the mask of an image lie on its grid, with a voxel for each place.
+/// That all channels, the mask and the labels of an image lie on its grid, with a voxel for each place.
 pub(super) fn check_sources(problem: &Problem) -> Result<()> {
-    let Problem { fixed, moving, more_channels, fixed_mask, moving_mask, .. } = problem;
+    let Problem { fixed, moving, more_channels, fixed_mask, moving_mask, labels, .. } = problem;
     let sides = [
-        (["the fixed image", "the fixed mask"], fixed, fixed_mask),
-        (["the moving image", "the moving mask"], moving, moving_mask),
+        (["the fixed image", "the fixed mask", "the fixed labels"], fixed, fixed_mask),
+        (["the moving image", "the moving mask", "the moving labels"], moving, moving_mask),
     ];
-    for (side, ([name, mask_name], image, mask)) in sides.into_iter().enumerate() {
+    for (side, ([name, mask_name, labels_name], image, mask)) in sides.into_iter().enumerate() {
         let channels = more_channels.iter().map(|pair| &pair[side]);
         for (index, channel) in std::iter::once(image).chain(channels).enumerate() {
             let name = channel_name(name, index);
             channel.check_count(&name)?;
             image.geometry().check_same_grid(channel.geometry(), &name)?;
         }
-        if let Some(mask) = mask {
-            mask.check_count(mask_name)?;
-            image.geometry().check_same_grid(mask.geometry(), mask_name)?;
+        let labels = labels.as_ref().map(|labels| &labels[side]);
+        for (name, map) in [(mask_name, mask.as_ref()), (labels_name, labels)] {
+            let Some(map) = map else { continue };
+            map.check_count(name)?;
+            image.geometry().check_same_grid(map.geometry(), name)?;
         }
     }
     Ok(())

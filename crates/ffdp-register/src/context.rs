@@ -6,6 +6,7 @@ use burn::tensor::Tensor;
 
 use super::checkpoint::{Checkpoint, SavedField};
 use super::fields::Fields;
+use super::labels::LabelChannels;
 use super::landmarks::Pairs;
 use super::level_memory::LevelProblem;
 use super::models::Deformed;
@@ -61,6 +62,7 @@ pub(super) struct Run<'a> {
     pub processes: Processes,
     pub start: Start,
     pub landmarks: Option<Pairs>,
+    pub labels: Option<LabelChannels>,
     pub observer: Box<dyn Observer + 'a>,
     pub checkpoint: Checkpoint,
 }
@@ -164,6 +166,7 @@ impl Run<'_> {
         };
         let mut pair = LevelPair::new(grids, images, masked, places, exact);
         pair.landmarks = self.landmarks.clone();
+        pair.labels = self.labels;
         Ok(pair)
     }
 

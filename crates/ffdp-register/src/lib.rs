@@ -30,6 +30,7 @@ mod fields;
 pub mod file_warp;
 mod histogram;
 mod intensities;
+mod labels;
 mod landmarks;
 mod level;
 mod level_memory;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor};
 
+use super::labels::LabelChannels;
 use super::landmarks::Pairs;
 use super::places::Places;
 use super::pyramid::plane_axis;
@@ -43,6 +44,8 @@ pub(super) struct LevelPair {
     pub places: Places,
     /// Points that belong together, where their distance counts.
     pub landmarks: Option<Pairs>,
+    /// Labels among its channels, where their overlap counts.
+    pub labels: Option<LabelChannels>,
     /// While the level is at work, where its places ask for it.
     _exact: Option<ExactMemory>,
 }
@@ -56,7 +59,8 @@ impl LevelPair {
         places: Places,
         exact: Option<ExactMemory>,
     ) -> Self {
-        Self { grids, images: Some(images), masked, places, landmarks: None, _exact: exact }
+        let images = Some(images);
+        Self { grids, images, masked, places, landmarks: None, labels: None, _exact: exact }
     }
 
     fn images(&self) -> &[Sharded; 2] {
@@ -82,7 +86,15 @@ impl LevelPair {
         index_map(self.grids.each_ref(), affine)
     }
 
-    /// The images as an affine map between them is judged. One process has all of them.
+    /// What deformable stages compare: with a similarity of the images the overlap of labels, where that counts.
+    pub fn compared(&self, similarity: Arc<dyn SimilarityLoss>) -> Arc<dyn SimilarityLoss> {
+        match self.labels {
+            None => similarity,
+            Some(labels) => labels.with(similarity),
+        }
+    }
+
+    /// The images, without labels, as an affine map between them is judged. One process has all of them.
     pub fn alignment(
         &self,
         similarity: Arc<dyn SimilarityLoss>,
@@ -91,6 +103,10 @@ impl LevelPair {
         let outside = if similarity.may_ignore_outside() { outside } else { Outside::Background };
         let (images, mesh) = (self.images().clone(), &self.places.work);
         let gain = similarity.usual_gain();
+        let similarity = match self.labels {
+            None => similarity,
+            Some(labels) => labels.without(similarity),
+        };
         let alignment = ShardedAlignment::new(images, self.masked, (similarity, outside), mesh);
         AlignedPair { pair: self, alignment, gain }
     }
@@ -115,6 +131,7 @@ impl LevelPair {
         options: &DeformOptions,
     ) -> Result<ShardedDeform> {
         let (Places { work, team, .. }, state) = (&self.places, ShardedState::new(fields));
+        let similarity = self.compared(similarity);
         ShardedDeform::in_team(images, state, (similarity, options), work, team.clone())
     }
 
@@ -128,7 +145,7 @@ impl LevelPair {
     ) -> Result<ShardedObjective<M>> {
         let gain = similarity.usual_gain();
         let (images, Places { work, team, .. }) = (self.driven(affine, gain), &self.places);
-        let loss = (similarity, options);
+        let loss = (self.compared(similarity), options);
         ShardedObjective::in_team(images, model, loss, work, team.clone())
     }
 
@@ -180,7 +197,8 @@ impl LevelPair {
         affine: &Affine<Physical, Physical>,
         warp: Option<Sharded>,
     ) -> Result<f64> {
-        if warp.is_none() && !self.places.team.fixed.are_several() && self.landmarks.is_none() {
+        let terms = self.landmarks.is_some() || self.labels.is_some();
+        if warp.is_none() && !self.places.team.fixed.are_several() && !terms {
             return self.alignment(similarity.clone(), Outside::Background).loss(affine);
         }
         let warp = warp.unwrap_or_else(|| self.zero_displacement());
@@ -204,11 +222,15 @@ impl LevelPair {
         Sharded::new((0..fixed.count()).map(shard).collect(), fixed.clone())
     }
 
-    /// Images and masks in one piece each, on the first device.
+    /// Images and masks in one piece each, on the first device, without labels.
     pub fn whole(&self) -> [(Tensor<5>, Option<Tensor<5>>); 2] {
         let of = |i: usize| {
             let image = self.images()[i].gather(self.places.work.device(0));
-            without_mask(image, self.masked[i])
+            let (image, mask) = without_mask(image, self.masked[i]);
+            match self.labels {
+                None => (image, mask),
+                Some(labels) => (image.narrow(1, 0, labels.images), mask),
+            }
         };
         [of(0), of(1)]
     }

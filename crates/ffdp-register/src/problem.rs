@@ -105,7 +105,7 @@ impl Planes for Source<'_> {
 /// What two images consist of on a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// Channels of each, without its mask.
+    /// Channels of each, those of [labels that drive](super::Settings::label_term) among them, without its mask.
     pub channels: usize,
     /// Whether the fixed and the moving image have a mask.
     pub masked: [bool; 2],
@@ -136,6 +136,9 @@ pub struct Problem<'a> {
     pub fixed_mask: Option<Source<'a>>,
     /// The same for the moving image.
     pub moving_mask: Option<Source<'a>>,
+    /// Label maps of the fixed and of the moving image, each on its grid: with
+    /// [`Settings::label_term`](super::Settings::label_term) the overlap of the labels that it names is a term of the loss.
+    pub labels: Option<[Source<'a>; 2]>,
     /// Points of the fixed and of the moving image that belong together, one to one, in RAS mm: with
     /// [`Settings::landmark_sigma_mm`](super::Settings::landmark_sigma_mm) their distance is a term of the loss.
     pub landmarks: Option<[Vec<[f64; 3]>; 2]>,
@@ -154,21 +157,27 @@ impl<'a> Problem<'a> {
             more_channels: Vec::new(),
             fixed_mask: None,
             moving_mask: None,
+            labels: None,
             landmarks: None,
             initial: Composite::default(),
         }
     }
 
-    /// What was given.
-    pub(super) fn content(&self) -> Content {
+    /// Channels of each image, without those of labels.
+    pub(super) fn image_channels(&self) -> usize {
+        1 + self.more_channels.len()
+    }
+
+    /// What was given, with so many labels that drive.
+    pub(super) fn content(&self, labels: usize) -> Content {
         let masked = [self.fixed_mask.is_some(), self.moving_mask.is_some()];
-        Content { channels: 1 + self.more_channels.len(), masked }
+        Content { channels: self.image_channels() + labels, masked }
     }
 
     /// Whether all of it is in memory.
     pub(super) fn is_held(&self) -> bool {
         let masks = [&self.fixed_mask, &self.moving_mask].into_iter().flatten();
-        let channels = self.more_channels.iter().flatten();
+        let channels = self.more_channels.iter().chain(&self.labels).flatten();
         [&self.fixed, &self.moving].into_iter().chain(masks).chain(channels).all(Source::is_held)
     }
 }

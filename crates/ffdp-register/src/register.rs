@@ -14,12 +14,13 @@ use super::context::Run;
 use super::coverage::{Coverage, Unknown};
 use super::histogram::{Landmarks, Matching};
 use super::intensities::Scale;
+use super::labels::DrivingLabels;
 use super::observer::{Observer, Silent};
 use super::places::Placement;
 use super::problem::{Problem, Source};
 use super::processes::{Processes, Report};
 use super::pyramid::plane_axis;
-use super::requirements::{check, driving_landmarks};
+use super::requirements::{check, driving_labels, driving_landmarks};
 use super::result::Registration;
 use super::schedule::Settings;
 use super::side::{Side, content_of};
@@ -96,6 +97,12 @@ impl<'a> Register<'a> {
         self
     }
 
+    /// Label maps whose overlap drives the registration, see [`Problem::labels`].
+    pub fn labels(mut self, fixed: impl Into<Source<'a>>, moving: impl Into<Source<'a>>) -> Self {
+        self.problem.labels = Some([fixed.into(), moving.into()]);
+        self
+    }
+
     /// Points that belong together, see [`Problem::landmarks`].
     pub fn landmarks(mut self, fixed: Vec<[f64; 3]>, moving: Vec<[f64; 3]>) -> Self {
         self.problem.landmarks = Some([fixed, moving]);
@@ -151,14 +158,18 @@ impl<'a> Register<'a> {
         let checkpoint = checkpoint.unwrap_or_else(|| Checkpoint::start(start.affine));
         let placement = placement.inner();
         let processes = Processes::of(&placement)?;
-        let given = problem.content();
+        let labels = driving_labels(&problem, &settings);
+        let given = problem.content(match &labels {
+            Ok(Some(channels)) => channels.labels,
+            _ => 0,
+        });
         processes.agree(check(&problem, given, &settings, &placement))?;
-        let landmarks = driving_landmarks(&problem, &settings)?;
+        let (labels, landmarks) = (labels?, driving_landmarks(&problem, &settings)?);
         let settings = settings.for_images(problem.fixed.geometry());
         let grids = [problem.fixed.geometry().clone(), problem.moving.geometry().clone()];
         let is_plane = plane_axis(&grids[0]).is_some();
         let whole = matches!(placement, Placement::DeviceMesh(_)) && problem.is_held();
-        let mut sides = sides(problem);
+        let mut sides = sides(problem, &settings);
         let [fixed, moving] = unknown(&processes, &mut sides)?;
         let ends = [&fixed, &moving].map(|of| of.iter().any(|channel| channel.ends_inside));
         let coverage = Coverage::new(ends, settings.displaces_fixed());
@@ -190,6 +201,7 @@ impl<'a> Register<'a> {
             processes,
             start,
             landmarks,
+            labels,
             observer,
             checkpoint,
         };
@@ -198,18 +210,23 @@ impl<'a> Register<'a> {
     }
 }
 
-/// Both images with their channels and masks.
-fn sides(problem: Problem) -> [Side; 2] {
-    let Problem { fixed, moving, more_channels, fixed_mask, moving_mask, .. } = problem;
+/// Both images with their channels, masks and the labels that drive.
+fn sides<'a>(problem: Problem<'a>, settings: &Settings) -> [Side<'a>; 2] {
+    let Problem { fixed, moving, more_channels, fixed_mask, moving_mask, labels, .. } = problem;
     let (mut of_fixed, mut of_moving) = (vec![fixed], vec![moving]);
     for [fixed, moving] in more_channels {
         of_fixed.push(fixed);
         of_moving.push(moving);
     }
-    [
+    let mut sides = [
         Side::new(["the fixed image", "the fixed mask"], of_fixed, fixed_mask),
         Side::new(["the moving image", "the moving mask"], of_moving, moving_mask),
-    ]
+    ];
+    if let (Some([fixed, moving]), Some(term)) = (labels, &settings.label_term) {
+        sides[0].labels = Some(DrivingLabels::new("the fixed labels", fixed, &term.labels));
+        sides[1].labels = Some(DrivingLabels::new("the moving labels", moving, &term.labels));
+    }
+    sides
 }
 
 /// What of the channels of both images is unknown; rank 0 reads them.

@@ -3,6 +3,7 @@
 use burn::tensor::{DType, Device};
 
 use super::checks::{MINIMUM_OVERLAP_PERCENT, check_overlap, check_sizes, check_sources};
+use super::labels::LabelChannels;
 use super::landmarks::Pairs;
 use super::methods::Stage;
 use super::methods::deformable::check_placement;
@@ -36,6 +37,8 @@ pub(super) fn check(
         false => Ok(()),
     })?;
     settings.check_room(placement, &grids, content)?;
+    check_channels(problem, settings)?;
+    driving_labels(problem, settings)?;
     driving_landmarks(problem, settings)?;
     check_start(&problem.initial, settings, &grids)
 }
@@ -70,6 +73,49 @@ fn check_start(initial: &Composite, settings: &Settings, grids: &[Geometry; 2]) 
         overlap_percent,
         required_percent: MINIMUM_OVERLAP_PERCENT,
     })
+}
+
+/// Demands the channels that similarities name.
+fn check_channels(problem: &Problem, settings: &Settings) -> Result<()> {
+    let channels = problem.image_channels();
+    for stage in &settings.stages {
+        let Some(similarity) = stage.similarity() else { continue };
+        let needed = similarity.loss().least_channels();
+        if needed > channels {
+            let what = format!(
+                "the similarity of {} names channel {}, counted from 0: both images must have it",
+                stage.name(),
+                needed - 1
+            );
+            let fix = "give more channels (--channels FIXED MOVING), or name others in its terms";
+            return Err(Error::invalid(what, format_args!("{channels} of each image"), fix));
+        }
+    }
+    Ok(())
+}
+
+/// The labels of a problem, if there are any and they count.
+///
+/// # Errors
+/// Without a weight, or a stage whose loss they are a term of.
+pub(super) fn driving_labels(
+    problem: &Problem,
+    settings: &Settings,
+) -> Result<Option<LabelChannels>> {
+    if problem.labels.is_none() {
+        return Ok(None);
+    }
+    let Some(term) = &settings.label_term else {
+        let what = "labels drive a registration by those that are named";
+        let fix = "set label_term (its labels and their weight), or leave the label maps out";
+        return Err(Error::invalid(what, "no label_term", fix));
+    };
+    if !settings.deforms() {
+        let names: Vec<_> = settings.stages.iter().map(Stage::name).collect();
+        let what = "labels drive deformable stages, of which there is none";
+        return Err(Error::invalid(what, names, "add one, or leave label_term out"));
+    }
+    Ok(Some(LabelChannels::new(problem.image_channels(), term)))
 }
 
 /// The landmarks of a problem, if there are any and they count.

@@ -9,19 +9,18 @@ use ffdp_image::image::Geometry;
 use ffdp_parallel::planner::{DeviceMemory, VALUE, VECTOR, plan};
 
 /// How many shards the deformable stages need on `devices` devices with `bytes` of memory each; at least
-/// one for each device. `grids` are those of the fixed and the moving image, and `masked` says which of them
-/// has a mask.
+/// one for each device. `grids` are those of the fixed and the moving image.
 ///
 /// # Errors
 /// [`Error::TooLarge`](ffdp_image::Error::TooLarge) when no number of shards makes a stage fit.
 pub fn shards_needed(
     settings: &Settings,
-    (grids, masked): ([&Geometry; 2], [bool; 2]),
+    (grids, content): ([&Geometry; 2], Content),
     devices: usize,
     bytes: u64,
 ) -> Result<usize> {
     let voxels = |grid: &Geometry| grid.len() as u64;
-    let values = |i: usize| voxels(grids[i]) * (1 + u64::from(masked[i]));
+    let values = |i: usize| voxels(grids[i]) * content.with_masks()[i] as u64;
     // The first device holds both images and masks whole, and the field that a level begins with.
     let images = VALUE * (values(0) + values(1));
     let mut most = devices;
@@ -32,7 +31,7 @@ pub fn shards_needed(
             let on_level =
                 |i: usize| level_geometry(grids[i], spacing_mm, settings.minimum_axis_voxels);
             let [fixed, moving] = [on_level(0)?, on_level(1)?];
-            let problem = kind.problem([&fixed, &moving], Content { channels: 1, masked });
+            let problem = kind.problem([&fixed, &moving], content);
             let free = bytes.saturating_sub(images + VECTOR * voxels(&fixed));
             let memory = DeviceMemory { bytes: free, largest_buffer: bytes / LARGEST_PART };
             most = most.max(plan(&problem, devices, memory)?.layout.count());

@@ -9,6 +9,7 @@ use super::checks::{channel_name, check_weights};
 use super::coverage::{Coverage, Unknown};
 use super::histogram::{Landmarks, landmarks};
 use super::intensities::{Scale, beyond_mask, continued, intensity_range};
+use super::labels::DrivingLabels;
 use super::problem::{Content, Source};
 use super::pyramid::{level_smoothing, on_level};
 use super::shared::SharedImage;
@@ -38,6 +39,8 @@ pub(super) struct Side<'a> {
     names: [&'static str; 2],
     channels: Vec<Source<'a>>,
     mask: Option<Source<'a>>,
+    /// Those that drive the registration, as channels after its own.
+    pub labels: Option<DrivingLabels<'a>>,
     /// Of each channel, where it has one: voxels of this value count for nothing, as outside the mask.
     padding: Vec<Option<f32>>,
     /// Of each channel, once they are known.
@@ -69,6 +72,7 @@ impl<'a> Side<'a> {
             names,
             channels,
             mask,
+            labels: None,
             padding: Vec::new(),
             scales: Vec::new(),
             weighing: Weighing { coverage: None, always: false },
@@ -80,7 +84,7 @@ impl<'a> Side<'a> {
     /// What other registrations share with this one: the image, where it is all there is.
     fn shared(&self) -> Option<&'a SharedImage<'a>> {
         match &self.channels[..] {
-            [Source::Shared(image)] if !self.is_masked() => Some(image),
+            [Source::Shared(image)] if !self.is_masked() && self.labels.is_none() => Some(image),
             _ => None,
         }
     }
@@ -109,7 +113,7 @@ impl<'a> Side<'a> {
     }
 
     /// Finds the intensities of all channels that become 0 and 1. Reads each twice, one with a mask three times and that
-    /// as often.
+    /// as often; labels once.
     ///
     /// # Errors
     /// [`Error::NonFinite`](ffdp_image::Error::NonFinite) for voxels that are no numbers,
@@ -132,6 +136,11 @@ impl<'a> Side<'a> {
             };
             self.scales.push(Scale { range, matching: None, mean: 0.0 });
         }
+        if let Some(labels) = &mut self.labels {
+            labels.check()?;
+            let as_it_is = Scale { range: [0.0, 1.0], matching: None, mean: 0.0 };
+            self.scales.extend(vec![as_it_is; labels.count()]);
+        }
         Ok(())
     }
 
@@ -140,7 +149,8 @@ impl<'a> Side<'a> {
     /// # Errors
     /// Those of reading.
     pub fn landmarks(&mut self) -> Result<Vec<Landmarks>> {
-        let ranges: Vec<_> = self.scales.iter().map(|scale| scale.range).collect();
+        let scales = self.scales.iter().take(self.channels.len());
+        let ranges: Vec<_> = scales.map(|scale| scale.range).collect();
         let channels = ranges.into_iter().enumerate();
         channels.map(|(index, range)| landmarks(&mut self.counted(index), range)).collect()
     }
@@ -176,9 +186,9 @@ impl<'a> Side<'a> {
         self.channels[0].geometry()
     }
 
-    /// Channels without the mask.
+    /// Channels, with those of labels, without the mask.
     pub fn channels(&self) -> usize {
-        self.channels.len()
+        self.channels.len() + self.labels.as_ref().map_or(0, DrivingLabels::count)
     }
 
     /// Whether some of its voxels do not count: it was given a mask, or has padding.
@@ -197,7 +207,7 @@ impl<'a> Side<'a> {
     /// # Errors
     /// Those of reading.
     pub fn hold(&mut self, device: &Device) -> Result<()> {
-        let (channels, planes) = (self.channels.len(), 0..self.geometry().size[2]);
+        let (channels, planes) = (self.channels(), 0..self.geometry().size[2]);
         let all = match self.shared() {
             None => self.tensor(planes, false, device)?,
             Some(image) => {
@@ -241,7 +251,7 @@ impl<'a> Side<'a> {
         let is_masked = self.is_masked();
         let radius = if is_masked { beyond_mask().radius(Axis::Z.component()) } else { 0 };
         let wider = z.start.saturating_sub(radius)..(z.end + radius).min(planes);
-        let Self { channels, mask, padding, scales, held, .. } = self;
+        let Self { channels, mask, labels, padding, scales, held, .. } = self;
         let mut read = |z: Range<usize>| {
             let dims = [1, 1, z.len(), y, x];
             let upload = |values: &[f32], of: &(dyn Fn(f32) -> f32 + Sync)| {
@@ -255,6 +265,12 @@ impl<'a> Side<'a> {
                 if let Some(padding) = padding.get(k).copied().flatten() {
                     weights.push(upload(values, &|v| f32::from(u8::from(v != padding))));
                 }
+            }
+            if let Some(labels) = labels {
+                let stands = labels.values();
+                let values = labels.map.read(z.clone())?;
+                let one = |label: &f32| upload(values, &|v| f32::from(u8::from(v == *label)));
+                all.extend(stands.iter().map(one));
             }
             if let Some(mask) = mask {
                 weights.push(upload(mask.read(z)?, &|weight| weight));
@@ -315,7 +331,7 @@ impl<'a> Side<'a> {
 
     /// Planes of a level with their weights as last channel, where there are any.
     fn weighted(&self, piece: Tensor<5>, level: &Geometry, planes: Range<usize>) -> Tensor<5> {
-        let channels = self.channels.len();
+        let channels = self.channels();
         if !self.is_weighted() {
             return piece;
         }

@@ -7,6 +7,7 @@ mod ffd;
 mod gnk;
 mod hosts;
 mod initial;
+mod labels;
 mod landmarks;
 mod levels;
 mod masks;
@@ -107,6 +108,7 @@ fn again<'b>(problem: &'b Problem) -> Problem<'b> {
         more_channels: problem.more_channels.iter().map(|pair| pair.each_ref().map(held)).collect(),
         fixed_mask: problem.fixed_mask.as_ref().map(held),
         moving_mask: problem.moving_mask.as_ref().map(held),
+        labels: problem.labels.as_ref().map(|pair| pair.each_ref().map(held)),
         landmarks: problem.landmarks.clone(),
         initial: problem.initial.clone(),
     }

@@ -72,7 +72,8 @@ pub trait SimilarityLoss: Debug + Send + Sync {
     /// If the shapes differ.
     fn partial(&self, pair: &Pair) -> Tensor<1>;
 
-    /// The loss `[1]` of the sums of all parts, `[K]`, over `count` values, `[1]`. Differentiable.
+    /// The loss `[1]` of the sums of all parts, `[K]`, over `count` values, `[1]`: the same for twice the sums over twice
+    /// as many values. Differentiable.
     fn finish(&self, total: Tensor<1>, count: Tensor<1>) -> Tensor<1>;
 
     /// How far a voxel's term of the sums looks along each axis, in voxels; 0 by default.
@@ -108,6 +109,11 @@ pub trait SimilarityLoss: Debug + Send + Sync {
     /// own are weighed by it. 0.5 by default.
     fn usual_gain(&self) -> f64 {
         0.5
+    }
+
+    /// The fewest channels that it can compare: one more than the last one that it names. One by default.
+    fn least_channels(&self) -> usize {
+        1
     }
 
     /// `count d loss / d total`, `[K]`. By default by Burn's tape.
@@ -156,9 +162,9 @@ pub trait SimilarityLoss: Debug + Send + Sync {
 
     /// About `count d^2 loss / d moved^2` of each value alone, not negative, with the weights: what Gauss and Newton's
     /// method takes for the second derivative; right at least twice [`reach_voxels`](Self::reach_voxels) within the
-    /// ends of a part. `None` by default: the loss then counts as a log-likelihood, whose second derivative is
+    /// ends of a part. `total` and `count` are those of all parts. `None` by default: the loss then counts as a log-likelihood, whose second derivative is
     /// expected to be the mean square of its slope (Fisher's information), see [`nats`](Self::nats).
-    fn curvature(&self, _pair: &Pair) -> Option<Tensor<5>> {
+    fn curvature(&self, _pair: &Pair, _total: &Tensor<1>, _count: &Tensor<1>) -> Option<Tensor<5>> {
         None
     }
 

@@ -61,6 +61,21 @@ fn mixed() -> WeightedSum {
     WeightedSum::new([(1.5, information), (0.4, Arc::new(Mse))])
 }
 
+/// Terms of one channel each, one of them also of both.
+fn named() -> WeightedSum {
+    let window = LnccOptions { window: 5, ..LnccOptions::default() };
+    let bins = HistogramOptions { bins: 16, ..HistogramOptions::default() };
+    let of = |loss: Arc<dyn SimilarityLoss>, channels: &[usize]| -> Arc<dyn SimilarityLoss> {
+        Arc::new(OfChannels::new(loss, channels.iter().copied()))
+    };
+    WeightedSum::new([
+        (0.5, of(Arc::new(Lncc(window)), &[1])),
+        (2.0, of(Arc::new(MutualInformation(bins)), &[0])),
+        (1.5, of(Arc::new(Dice), &[1])),
+        (1.0, Arc::new(Mse) as Arc<dyn SimilarityLoss>),
+    ])
+}
+
 #[test]
 fn a_sum_is_that_of_its_terms() {
     let (a, b) = (image(1, DType::F64), image(2, DType::F64));
@@ -79,9 +94,12 @@ fn a_sum_is_read_from_a_file_and_refused_without_a_meaning() {
     let sum: similarities::Similarity = serde_json::from_str(text).expect("a sum");
     assert_eq!(sum.name(), "sum");
     assert!(sum.validate().is_ok() && sum.loss().is_mean());
-    for (terms, word) in
-        [("", "at least one"), (r#"{"weight": 0.0, "similarity": "mse"}"#, "above 0")]
-    {
+    for (terms, word) in [
+        ("", "at least one"),
+        (r#"{"weight": 0.0, "similarity": "mse"}"#, "above 0"),
+        (r#"{"weight": 1.0, "similarity": "dice", "channels": []}"#, "ascend"),
+        (r#"{"weight": 1.0, "similarity": "mse", "channels": [1, 1]}"#, "ascend"),
+    ] {
         let text = format!(r#"{{"sum": [{terms}]}}"#);
         let sum: similarities::Similarity = serde_json::from_str(&text).expect("a sum");
         let error = sum.validate().expect_err("no meaning").to_string();
@@ -108,6 +126,8 @@ fn cases() -> Vec<(Box<dyn SimilarityLoss>, Box<dyn SimilarityLoss>)> {
         (Box::new(crossing()), Box::new(ByTape(crossing()))),
         (Box::new(means()), Box::new(ByTape(means()))),
         (Box::new(mixed()), Box::new(ByTape(mixed()))),
+        (Box::new(Dice), Box::new(ByTape(Dice))),
+        (Box::new(named()), Box::new(ByTape(named()))),
     ]
 }
 
@@ -166,6 +186,88 @@ fn overlapping_parts_add_up_to_the_whole() {
         let parts = part(0, 12 + reach) + part(12 - reach, 24) - part(12 - reach, 12 + reach);
         let (parts, whole) = (to_f64(parts)[0], to_f64(part(0, 24))[0]);
         assert!((parts - whole).abs() < 1e-10 * whole.abs(), "{similarity:?}: {parts} {whole}");
+    }
+}
+
+/// A similarity of named channels is that of images that have no others, and moves nothing else.
+#[test]
+fn named_channels_are_compared_as_if_there_were_no_others() {
+    let shape = [1, 4, 6, 5, 8];
+    let image = |seed| {
+        let values = uniform(shape.iter().product(), 0.05, 0.95, seed);
+        tensor::<5>(&values, shape, &Device::flex(), DType::F64)
+    };
+    let weights = {
+        let values = uniform(240, 0.05, 0.95, 23);
+        tensor::<5>(&values, [1, 1, 6, 5, 8], &Device::flex(), DType::F64)
+    };
+    let (moved, fixed) = (image(21), image(22));
+    let part = |image: &Tensor<5>| {
+        Tensor::cat(vec![image.clone().narrow(1, 0, 1), image.clone().narrow(1, 2, 2)], 1)
+    };
+    let window = LnccOptions { window: 5, ..LnccOptions::default() };
+    let bins = HistogramOptions { bins: 16, ..HistogramOptions::default() };
+    let similarities: [Arc<dyn SimilarityLoss>; 7] = [
+        Arc::new(Lncc(window)),
+        Arc::new(Mse),
+        Arc::new(MutualInformation(bins)),
+        Arc::new(NormalizedMutualInformation(bins)),
+        Arc::new(Mind::default()),
+        Arc::new(Ngf::default()),
+        Arc::new(Dice),
+    ];
+    for weights in [None, Some(weights)] {
+        let all = Pair::weighted(moved.clone(), fixed.clone(), weights.clone());
+        let three = Pair::weighted(part(&moved), part(&fixed), weights.clone());
+        for similarity in &similarities {
+            let label = format!("{similarity:?}, weights {}", weights.is_some());
+            let named = OfChannels::new(similarity.clone(), [0, 2, 3]);
+            assert_eq!(named.least_channels(), 4);
+            let of = |loss: &dyn SimilarityLoss, pair: &Pair| {
+                let count = counted(pair.count());
+                let slope = loss.slope(&loss.partial(pair), &count);
+                let (_, [gradient, _]) = loss.partial_and_gradient(pair, &slope, [true, false]);
+                let gradient = gradient.expect("it was wanted") / count.reshape([1; 5]);
+                (to_f64(loss.loss_of(pair))[0], gradient)
+            };
+            let ((got, gradient), (expected, alone)) =
+                (of(&named, &all), of(&**similarity, &three));
+            // Means of means, and what keeps logarithms defined.
+            assert!((got - expected).abs() < 1e-9, "{label}: {got} {expected}");
+            assert_close(&label, &to_f64(part(&gradient)), &to_f64(alone), 1e-8);
+            let others = to_f64(gradient.narrow(1, 1, 1));
+            assert!(others.iter().all(|slope| *slope == 0.0), "{label}");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "a similarity of 3 channels: the images have 2")]
+fn channels_that_images_lack_are_a_bug_of_the_caller() {
+    let named = OfChannels::new(Arc::new(Mse), [2]);
+    named.partial(&Pair::new(image(1, DType::F32), image(2, DType::F32)));
+}
+
+#[test]
+fn dice_is_that_of_memberships_and_its_curvature_that_of_least_squares() {
+    let (a, b) = (image(1, DType::F64), image(2, DType::F64));
+    let expected = to_f64(soft_dice(a.clone(), b.clone()))[0];
+    let pair = Pair::new(a.clone(), b.clone());
+    let got = to_f64(Dice.loss_of(&pair))[0];
+    assert!((got - expected).abs() < 1e-10, "{got} {expected}");
+    let same = to_f64(Dice.loss(a.clone(), a.clone()))[0];
+    // What keeps empty labels finite.
+    assert!(same.abs() < 1e-6, "{same}");
+    let count = counted(pair.count());
+    let curvature = Dice.curvature(&pair, &Dice.partial(&pair), &count).expect("it has one");
+    let (values, curvature) = ([to_f64(a), to_f64(b)], to_f64(curvature));
+    let of_channel = values[0].len() / 2;
+    for channel in 0..2 {
+        let range = channel * of_channel..(channel + 1) * of_channel;
+        let size: f64 = values.iter().flat_map(|v| &v[range.clone()]).map(|v| v * v).sum();
+        let expected = values[0].len() as f64 * 2.0 / (2.0 * size);
+        let off = curvature[range].iter().fold(0.0f64, |most, h| most.max((h - expected).abs()));
+        assert!(off < 1e-5 * expected, "channel {channel}: {off} of {expected}");
     }
 }
 

@@ -10,11 +10,12 @@ use ffdp_burn::transform::{Composite, Step, read_transform};
 use ffdp_groups::series::{SeriesTransforms, is_series_transform};
 use ffdp_image::image::Geometry;
 use ffdp_image::io::images::header;
-use ffdp_image::io::read_flirt;
+use ffdp_image::io::{is_deforming, read_flirt};
 use ffdp_parallel::chain::PlaneChain;
 use ffdp_shapes::lddmm::{Direction, Flow};
 
 use crate::failure::{Failure, Result};
+use crate::manifest::place;
 
 /// What the help of every command with `-t` says.
 pub const ORDER_HELP: &str = "\
@@ -49,7 +50,27 @@ impl TransformChoice {
         }
     }
 
-    fn read(&self, device: &Device) -> Result<Composite> {
+    /// Whether it is more than a matrix; a displacement field is not read for that.
+    pub fn is_deforming(&self) -> Result<bool> {
+        Ok(match &self.source {
+            Source::File(path) => is_flow_name(path) || is_deforming(path)?,
+            Source::Flirt { .. } => false,
+        })
+    }
+
+    /// What it is besides its files: that of an inverse.
+    pub fn inverted(&self) -> Option<String> {
+        self.inverted.then(|| "inverted".to_string())
+    }
+
+    /// What distinguishes it: where its files are, and whether its inverse is taken.
+    pub fn identity(&self) -> String {
+        let files = self.paths().into_iter().map(place);
+        files.chain(self.inverted()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The map.
+    pub fn read(&self, device: &Device) -> Result<Composite> {
         let map = match &self.source {
             Source::File(path) if is_flow_name(path) => {
                 Composite::new(vec![Step::Map(read_flow(path)?.as_map(Direction::Back))])
@@ -61,6 +82,12 @@ impl TransformChoice {
             }
         };
         Ok(if self.inverted { map.inverse()? } else { map })
+    }
+}
+
+impl From<PathBuf> for TransformChoice {
+    fn from(path: PathBuf) -> Self {
+        Self { source: Source::File(path), inverted: false }
     }
 }
 
@@ -281,6 +308,17 @@ mod tests {
         {
             let message = text.parse::<TransformChoice>().expect_err(text);
             assert!(message.contains(word), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_flow_deforms_and_the_matrix_of_two_images_does_not() {
+        for (name, deforms) in
+            [("flow.json", true), ("[flow.json,1]", true), ("flirt:m.mat,in.nii,ref.nii", false)]
+        {
+            let choice = name.parse::<TransformChoice>().expect("it is understood");
+            assert_eq!(choice.is_deforming().expect("nothing is read"), deforms, "{name}");
+            assert_eq!(choice.identity().ends_with(", inverted"), name.starts_with('['), "{name}");
         }
     }
 }

@@ -103,7 +103,7 @@ pub fn weights(path: &Path, reading: Reading, mask: Option<&Path>) -> Result<Opt
 }
 
 /// Treats NaN and infinite voxels as asked; a warning where some were set to 0.
-fn settle_nan(volume: &mut Volume, name: &str, policy: NanPolicy) -> Result<Option<String>> {
+pub fn settle_nan(volume: &mut Volume, name: &str, policy: NanPolicy) -> Result<Option<String>> {
     if policy == NanPolicy::Error {
         volume.check_finite(name)?;
         return Ok(None);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use ffdp_register::Content;
 
 use crate::device::DeviceChoice;
 use crate::disk::{Forecast, Written};
@@ -22,6 +23,9 @@ pub struct PlanArguments {
     /// With labels that are warped and compared.
     #[arg(long)]
     pub labels: bool,
+    /// With so many further channels of both images.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub channels: usize,
     /// What is done.
     #[command(flatten)]
     pub settings: SettingsArguments,
@@ -35,9 +39,11 @@ pub struct PlanArguments {
 
 /// Prints the plan.
 pub fn run(request: &PlanArguments) -> Result<()> {
-    let sizes = Sizes::of_files(&request.fixed, &request.moving, request.labels)?;
-    let device = request.device;
     let settings = request.settings.resolve()?;
+    let driving = settings.label_term.as_ref().map_or(0, |term| term.labels.len());
+    let content = Content { channels: 1 + request.channels + driving, ..Content::PLAIN };
+    let sizes = Sizes::of_files(&request.fixed, &request.moving, request.labels)?;
+    let (sizes, device) = (Sizes { content, ..sizes }, request.device);
     let written = Written::all(&settings, request.labels);
     let disk = Forecast::of_registration(sizes.fixed.len() as u64, written);
     Plan::new(&settings, &sizes, Held::Whole, device, disk)?.asking(device).print(request.json)

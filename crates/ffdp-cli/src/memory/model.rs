@@ -17,6 +17,7 @@
 use ffdp_image::image::Geometry;
 
 use crate::device::DeviceChoice;
+use ffdp_register::Content;
 
 /// Voxels of a problem on one level.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +71,10 @@ const SLAB_MOVING: u64 = 15;
 /// What is pinned for transfers, and the layers of files that are unpacked ahead: 0.5 to 0.8 GB of 667x800x933 voxels.
 const SLAB_WITH_DEVICE: u64 = 1_000_000_000;
 
-/// A tensor of each image.
+/// A further channel on the level: both images, what is sampled, its gradient and what both are made of. By their tensors.
+const HOST_CHANNEL_LEVEL: u64 = 16;
+
+/// A tensor of each channel and mask.
 const DEVICE_FULL: u64 = 4;
 
 /// Bytes of host memory at the peak of a level.
@@ -82,9 +86,21 @@ pub fn host_bytes(voxels: Voxels, per_voxel: u64, device: DeviceChoice) -> u64 {
     START + HOST_FULL * (fixed + moving) + per_voxel * level + HOST_MOVING_LEVEL * moving_level
 }
 
-/// What a level in one piece takes on the CPU that is read slab by slab: nothing of full size.
-pub fn slab_level_bytes(voxels: Voxels, per_voxel: u64) -> u64 {
-    per_voxel * voxels.level + HOST_MOVING_LEVEL * voxels.moving_level
+/// What each further channel of both images takes at the peak of a level that is held whole.
+pub fn channel_bytes(voxels: Voxels, device: DeviceChoice) -> u64 {
+    let full = HOST_FULL_WITH_DEVICE * (voxels.fixed + voxels.moving);
+    full + if device == DeviceChoice::Cpu { channel_level_bytes(voxels) } else { 0 }
+}
+
+fn channel_level_bytes(voxels: Voxels) -> u64 {
+    HOST_CHANNEL_LEVEL * (voxels.level + voxels.moving_level)
+}
+
+/// What a level in one piece takes on the CPU that is read slab by slab, with so many further channels: nothing of full
+/// size.
+pub fn slab_level_bytes(voxels: Voxels, per_voxel: u64, channels: u64) -> u64 {
+    let images = per_voxel * voxels.level + HOST_MOVING_LEVEL * voxels.moving_level;
+    images + channels * channel_level_bytes(voxels)
 }
 
 /// Bytes of host memory of a registration of slabs that holds `held` of its level there, and also what is read and
@@ -103,9 +119,13 @@ pub fn slabs_bytes(held: u64, grids: [&Geometry; 2], device: DeviceChoice) -> u6
 
 /// Bytes of the memory of a device that is not the CPU, at the peak of a level that takes `of_level` of them. The
 /// images of the finest level are those of full size.
-pub fn device_bytes(voxels: Voxels, of_level: u64) -> u64 {
-    let full_side = |full: u64, level: u64| if level < full { DEVICE_FULL * full } else { 0 };
-    full_side(voxels.fixed, voxels.level) + full_side(voxels.moving, voxels.moving_level) + of_level
+pub fn device_bytes(voxels: Voxels, content: Content, of_level: u64) -> u64 {
+    let [fixed, moving] = content.masked.map(|masked| content.channels as u64 + u64::from(masked));
+    let full_side = |channels: u64, full: u64, level: u64| {
+        if level < full { DEVICE_FULL * channels * full } else { 0 }
+    };
+    let images = full_side(fixed, voxels.fixed, voxels.level);
+    images + full_side(moving, voxels.moving, voxels.moving_level) + of_level
 }
 
 /// Bytes of host memory while the result is measured and written, which has a deformation or has none.

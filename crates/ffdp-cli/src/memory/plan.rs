@@ -15,7 +15,7 @@ use ffdp_register::{
 use serde::Serialize;
 
 use super::model::{
-    Voxels, device_bytes, host_bytes, results_bytes, slab_level_bytes, slabs_bytes,
+    Voxels, channel_bytes, device_bytes, host_bytes, results_bytes, slab_level_bytes, slabs_bytes,
 };
 use crate::device::DeviceChoice;
 use crate::disk::Forecast;
@@ -28,8 +28,8 @@ use crate::settings::deforms;
 pub struct Sizes {
     pub fixed: Geometry,
     pub moving: Geometry,
-    /// Which of them has a mask.
-    pub masked: [bool; 2],
+    /// Channels that are compared, and which of both has a mask.
+    pub content: Content,
     /// Whether labels are warped and compared.
     pub labels: bool,
 }
@@ -38,11 +38,7 @@ impl Sizes {
     /// From the headers of two files.
     pub fn of_files(fixed: &Path, moving: &Path, labels: bool) -> Result<Self> {
         let [fixed, moving] = [header(fixed)?.geometry, header(moving)?.geometry];
-        Ok(Self { fixed, moving, masked: [false; 2], labels })
-    }
-
-    fn content(&self) -> Content {
-        Content { channels: 1, masked: self.masked }
+        Ok(Self { fixed, moving, content: Content::PLAIN, labels })
     }
 }
 
@@ -136,25 +132,27 @@ impl Held<'_> {
     fn level(&self, level: &OnLevel, sizes: &Sizes, device: DeviceChoice) -> Result<LevelPlan> {
         let OnLevel { stage, shrink, grids, voxels } = level;
         let per_voxel = stage.host_bytes_per_voxel();
+        let more = sizes.content.channels as u64 - 1;
         let planned = LevelPlan {
             stage: stage.name(),
             shrink: *shrink,
             size: grids[0].size,
             shards: 1,
             shards_at_rest: 0,
-            host_bytes: host_bytes(*voxels, per_voxel, device),
+            host_bytes: host_bytes(*voxels, per_voxel, device)
+                + more * channel_bytes(*voxels, device),
             device_bytes: None,
         };
         let on_device = device != DeviceChoice::Cpu;
         let Self::Slabs(placement) = self else {
-            let of_level = stage.device_bytes(grids.each_ref(), sizes.content()).ok();
+            let of_level = stage.device_bytes(grids.each_ref(), sizes.content).ok();
             let of_level = of_level.filter(|_| on_device);
-            let device_bytes = of_level.map(|bytes| device_bytes(*voxels, bytes));
+            let device_bytes = of_level.map(|bytes| device_bytes(*voxels, sizes.content, bytes));
             return Ok(LevelPlan { device_bytes, ..planned });
         };
-        let taken = stage.takes(placement, grids.each_ref(), sizes.content())?;
+        let taken = stage.takes(placement, grids.each_ref(), sizes.content)?;
         let on_host = match (device, taken.shards) {
-            (DeviceChoice::Cpu, 1) => slab_level_bytes(*voxels, per_voxel),
+            (DeviceChoice::Cpu, 1) => slab_level_bytes(*voxels, per_voxel, more),
             (DeviceChoice::Cpu, _) => taken.device_bytes,
             _ => 0,
         };
@@ -218,7 +216,7 @@ impl Plan {
     ) -> Result<()> {
         let placement = Placement::DeviceMesh(mesh.clone());
         for OnLevel { stage, grids, .. } in &Levels::new(settings, sizes).0 {
-            let taken = stage.takes(&placement, grids.each_ref(), sizes.content())?;
+            let taken = stage.takes(&placement, grids.each_ref(), sizes.content)?;
             page_bytes(taken.device_bytes, free_bytes)?;
         }
         Ok(())
@@ -364,7 +362,7 @@ mod tests {
     use super::*;
 
     fn sizes(grid: impl Fn() -> Geometry) -> Sizes {
-        Sizes { fixed: grid(), moving: grid(), masked: [false; 2], labels: false }
+        Sizes { fixed: grid(), moving: grid(), content: Content::PLAIN, labels: false }
     }
 
     /// A pair of 64^3 voxels on the first CUDA device, whatever this machine has.

@@ -173,6 +173,10 @@ pub fn overlap(measures: &Measures) -> Markup {
                     (millimetres(&surfaces.hd95_mm)) ", cumulative HD90 "
                     (millimetres(&surfaces.hd90_cumulative_mm)) "."
                 }
+                @if let Some(term) = &measures.settings.label_term {
+                    " Of these, " (format!("{:?}", term.labels))
+                    " drove the registration: their overlap is no independent test of it."
+                }
             }
             table.numbers.dice {
                 thead { tr {

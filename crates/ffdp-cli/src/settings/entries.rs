@@ -79,6 +79,18 @@ impl<'a> Stages<'a> {
         Ok(())
     }
 
+    /// Sets the weight of the diffusion, of stages that have penalties.
+    pub fn set_diffusion(&mut self, weight: f64) -> Result<()> {
+        let wrong = format!("--diffusion {weight} is given, but no stage has such a penalty");
+        let fix = "leave it out, or use --transform greedy, syn, svf or ffd";
+        for stage in self.having("regularization", &wrong, fix)? {
+            let penalties = stage.get_mut("regularization").and_then(Value::as_table_mut);
+            let penalties = penalties.ok_or_else(|| defect("penalties are a table"))?;
+            penalties.insert("diffusion".to_string(), Value::Float(weight));
+        }
+        Ok(())
+    }
+
     /// Asks every stage that has the choice for the same result every time.
     pub fn set_deterministic(&mut self) {
         let choices = self.0.iter_mut().filter_map(|stage| stage.get_mut("deterministic"));

@@ -15,7 +15,8 @@ use clap::{Args, ValueEnum};
 use ffdp_groups::series::motion_settings;
 use ffdp_image::io::read_toml;
 use ffdp_register::methods::gnk::Preconditioner;
-use ffdp_register::{Preset, Settings, Similarity, Stage, settings::OrientationSettings};
+use ffdp_register::settings::{LabelTerm, OrientationSettings};
+use ffdp_register::{Preset, Settings, Similarity, Stage};
 use toml::{Table, Value};
 
 use crate::failure::{Failure, Result};
@@ -51,6 +52,14 @@ pub struct SettingsArguments {
     /// measured only.
     #[arg(long, value_name = "MM")]
     pub landmark_sigma: Option<f64>,
+    /// Labels whose overlap (soft Dice) drives the deformable stages, each in both --fixed-labels and --moving-labels. Each
+    /// takes as much memory as an image; without, labels are measured only.
+    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', allow_hyphen_values = true)]
+    pub label_terms: Option<Vec<i32>>,
+    /// How much the overlap of the labels of --label-terms counts, where what the similarity usually gains counts 1
+    /// [default: 1].
+    #[arg(long, value_name = "W")]
+    pub label_weight: Option<f64>,
     /// Similarity of the deformable stages [default: lncc]; without a deformable stage that of the linear
     /// stages, which otherwise use nmi. With mi or nmi greedy, syn and svf are as stiff as with --multimodal.
     #[arg(long, value_parser = metrics())]
@@ -77,6 +86,10 @@ pub struct SettingsArguments {
     /// Longest step of an iteration of deformable stages, in voxels of the level [default: 0.25, ffd 1].
     #[arg(long, value_name = "VOXELS")]
     pub lr: Option<f64>,
+    /// Weight of the mean squared first differences of the displacement or velocity [default: in proportion to what the
+    /// similarity gains, with lncc greedy 0.2, syn 3, svf 0.6; ffd 0].
+    #[arg(long, value_name = "W")]
+    pub diffusion: Option<f64>,
     /// For --transform ffd: distance of the control points on the last level, in mm; one number, or one for each
     /// axis x, y, z. It doubles on each level before [default: 5].
     #[arg(long, value_name = "MM,..", value_delimiter = ',')]
@@ -199,6 +212,22 @@ impl SettingsArguments {
             search(&mut settings.stages, degrees)?;
         }
         settings.landmark_sigma_mm = self.landmark_sigma.or(settings.landmark_sigma_mm);
+        if let Some(labels) = &self.label_terms {
+            let weight = settings.label_term.take().map(|term| term.weight);
+            let term = LabelTerm::of(labels.clone());
+            settings.label_term = Some(LabelTerm { weight: weight.unwrap_or(term.weight), ..term });
+        }
+        if let Some(weight) = self.label_weight {
+            let Some(term) = &mut settings.label_term else {
+                return Err(Failure::user(
+                    format!(
+                        "--label-weight {weight} is given, and no labels drive the registration"
+                    ),
+                    "name them by --label-terms, or leave it out",
+                ));
+            };
+            term.weight = weight;
+        }
         settings.match_histograms |= self.match_histograms;
         let mut table = Table::try_from(&settings).map_err(defect)?;
         let mut stages = Stages::of(&mut table);
@@ -210,6 +239,9 @@ impl SettingsArguments {
         }
         if let Some(spacing) = &self.spacing_mm {
             stages.set_spacing(spacing)?;
+        }
+        if let Some(weight) = self.diffusion {
+            stages.set_diffusion(weight)?;
         }
         for (flag, entry, value) in [
             ("--lr", "learning_rate_voxels", self.lr),

@@ -124,3 +124,48 @@ fn every_stage_that_has_the_choice_is_made_deterministic() {
     assert!(written(false).contains("deterministic = false"));
     assert!(written(true).contains("deterministic = true"));
 }
+
+#[test]
+fn the_weight_of_the_diffusion_is_that_of_stages_with_penalties() {
+    let of = |transform: &str, diffusion| SettingsArguments {
+        transform: Some(transform.to_string()),
+        diffusion: Some(diffusion),
+        ..SettingsArguments::default()
+    };
+    for transform in ["greedy", "syn", "svf", "ffd"] {
+        let text = to_toml(&of(transform, 0.375).resolve().expect("valid")).expect("written");
+        assert!(text.contains("diffusion = 0.375"), "{transform}: {text}");
+    }
+    for (transform, diffusion, word) in
+        [("gnk", 0.375, "--diffusion 0.375"), ("greedy", -1.0, "weight of the diffusion")]
+    {
+        let failure = of(transform, diffusion).resolve().expect_err("it has no meaning");
+        assert!(failure.to_string().contains(word), "{transform}: {failure}");
+    }
+}
+
+#[test]
+fn labels_that_drive_are_those_of_flags_or_of_the_file() {
+    let of = |labels: Option<Vec<i32>>, weight| SettingsArguments {
+        label_terms: labels,
+        label_weight: weight,
+        ..SettingsArguments::default()
+    };
+    let term = |arguments: SettingsArguments| arguments.resolve().expect("valid").label_term;
+    assert_eq!(term(of(None, None)), None);
+    assert_eq!(term(of(Some(vec![3, 1]), None)), Some(LabelTerm::of([3, 1])));
+    let weighed = LabelTerm { weight: 0.5, ..LabelTerm::of([2]) };
+    assert_eq!(term(of(Some(vec![2]), Some(0.5))), Some(weighed.clone()));
+    let settings = Settings { label_term: Some(weighed.clone()), ..Settings::default() };
+    let again: Settings = toml::from_str(&to_toml(&settings).expect("written")).expect("read");
+    assert_eq!(again.label_term, Some(weighed));
+    for (arguments, word) in [
+        (of(None, Some(1.0)), "--label-weight"),
+        (of(Some(vec![0]), None), "background"),
+        (of(Some(vec![2, 1, 2]), None), "2 twice"),
+        (of(Some(vec![1]), Some(-1.0)), "weight of label_term"),
+    ] {
+        let failure = arguments.resolve().expect_err("it has no meaning").to_string();
+        assert!(failure.contains(word), "{word}: {failure}");
+    }
+}

@@ -4,7 +4,7 @@ use std::fs;
 
 use ffdp_image::image::{Affine, Geometry, Physical, Volume};
 use ffdp_image::io::images::{read_volume, write_volume};
-use ffdp_image::io::{LandmarkSpace, read_transform_file, write_landmarks};
+use ffdp_image::io::{LandmarkSpace, read_transform_file, write_affine, write_landmarks};
 use serde_json::Value;
 
 use crate::support::{Folder, ffdp, relative_difference, write_pair};
@@ -207,4 +207,27 @@ fn a_pair_of_header_and_image_is_registered_as_one_file_is() {
     let hash = of("apart.hdr", "apart", &["--overwrite"]).0;
     fs::write(folder.path("apart.img"), [&voxels[4..], &voxels[..4]].concat()).expect("writable");
     assert_ne!(of("apart.hdr", "apart", &[]).0, hash);
+}
+
+#[test]
+fn the_inverse_of_a_file_is_a_start() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let shift = |mm: f64| {
+        Affine::from_rows([[1.0, 0.0, 0.0, mm], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, -mm]])
+    };
+    let [there, back] = ["there.txt", "back.txt"].map(|name| folder.path(name));
+    write_affine(&there, &shift(4.0)).expect("writable");
+    write_affine(&back, &shift(-4.0)).expect("writable");
+    let inverse = format!("[{there},1]");
+    let ncc = |out: &str, initial: &str| {
+        let start = ["--initial", initial, "--aligned", "--shrink", "2", "--iterations", "1"];
+        let all = [&start[..], &["--json", "-q"]].concat();
+        let run = register_with(&folder, "fixed.nii.gz", "moving.nii.gz", out, &all);
+        run.succeeded();
+        let metrics: Value = serde_json::from_str(&run.stdout).expect("JSON");
+        metrics["similarity"]["before"]["ncc"].as_f64().expect("a number")
+    };
+    let (a, b, other) = (ncc("a", &inverse), ncc("b", &back), ncc("c", &there));
+    assert!((a - b).abs() < 1e-6 && (a - other).abs() > 1e-4, "{a} {b} {other}");
 }

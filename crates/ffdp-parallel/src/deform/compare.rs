@@ -37,8 +37,9 @@ impl Comparison {
         }
         // As large as a term looks.
         let n = 2 * self.similarity.reach_voxels() + 2;
+        let channels = self.similarity.least_channels();
         let slope = |device: &Device| {
-            let none = Tensor::<5>::zeros([1, 1, n, n, n], (device, dtype));
+            let none = Tensor::<5>::zeros([1, channels, n, n, n], (device, dtype));
             let sums = self.similarity.partial(&Pair::new(none.clone(), none));
             self.similarity.slope(&sums.zeros_like(), &Tensor::ones([1], (device, dtype)))
         };

@@ -285,7 +285,8 @@ impl<M: FieldModel> ShardedObjective<M> {
         let place = (mesh, &team);
         let direct = DirectPair::of(&images, &comparison, &options, place, differences);
         if differences.is_some() && direct.is_none() {
-            let what = "finite differences need mutual information of two whole images without masks on one device";
+            let what = "finite differences need mutual information of two whole images of one channel on one device, without masks, \
+                        landmarks and labels";
             let help = "use gradient = \"analytic\", which works with everything";
             return Err(Error::invalid(what, "other images, or another similarity", help));
         }

@@ -112,10 +112,10 @@ impl ShardedComparison {
         layout: &crate::layout::Layout,
     ) -> Result<Sharded> {
         let similarity = &self.comparison.similarity;
-        let own = pairs
-            .iter()
-            .zip(&self.blocks)
-            .map(|(pair, block)| Some(block.narrow(&similarity.curvature(pair)?, &block.own)));
+        let places = pairs.iter().zip(&self.blocks).zip(found);
+        let own = places.map(|((pair, block), (count, total))| {
+            Some(block.narrow(&similarity.curvature(pair, total, count)?, &block.own))
+        });
         if let Some(own) = own.collect::<Option<Vec<_>>>() {
             return Ok(Sharded::new(own, layout.clone()));
         }

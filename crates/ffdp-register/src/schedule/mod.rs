@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::methods::{ListedMut, Stage};
 use super::pyramid::{MINIMUM_AXIS_VOXELS, finest_spacing_mm};
-use super::settings::{Next, in_range};
+use super::settings::{LabelTerm, Next, in_range};
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::Geometry;
 
@@ -36,6 +36,9 @@ pub struct Settings {
     /// Default: none, they are measured only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub landmark_sigma_mm: Option<f64>,
+    /// Labels of both images whose overlap drives the deformable stages. Default: none, labels are measured only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_term: Option<LabelTerm>,
     /// Iterations between two reads of the loss from the device. Default 10: every read waits for
     /// all work in flight.
     pub loss_interval: usize,
@@ -113,6 +116,9 @@ impl Settings {
         }
         if let Some(sigma) = self.landmark_sigma_mm {
             in_range("landmark_sigma_mm", sigma, [1e-3, 1e3], "1 to 3 voxels are usual")?;
+        }
+        if let Some(term) = &self.label_term {
+            term.validate()?;
         }
         if self.loss_interval == 0 {
             let what = "loss_interval must be at least 1 iteration";

@@ -10,7 +10,7 @@ use crate::methods::{
 };
 use crate::places::Placement;
 use crate::problem::Content;
-use crate::settings::{LevelSettings, OptimizerSettings};
+use crate::settings::{LevelSettings, OptimizerSettings, Similarity};
 use ffdp_burn::ops::MomentStorage;
 use ffdp_image::error::Result;
 use ffdp_image::image::Geometry;
@@ -83,12 +83,22 @@ impl Stage {
     /// Whether it compares intensities as they are, which two contrasts do not allow; of moments and methods of one's
     /// own that is not known.
     pub fn compares_intensities(&self) -> bool {
-        let similarity = match self.listed() {
+        match self.listed() {
+            Listed::Moments(_) | Listed::Own(_) => false,
+            Listed::Linear(..) | Listed::Fields(_) => {
+                self.similarity().is_some_and(|similarity| similarity.loss().compares_intensities())
+            }
+        }
+    }
+
+    /// How alike images are to it; `None` where it says nothing of that.
+    pub(crate) fn similarity(&self) -> Option<&Similarity> {
+        Some(match self.listed() {
+            Listed::Moments(settings) => &settings.similarity,
             Listed::Linear(_, settings, _) => &settings.similarity,
             Listed::Fields(method) => method.descent().similarity,
-            Listed::Moments(_) | Listed::Own(_) => return false,
-        };
-        similarity.loss().compares_intensities()
+            Listed::Own(method) => method.similarity(),
+        })
     }
 
     /// Whether it may find a mirror image.

@@ -2,6 +2,7 @@
 //! whole is `../schedule/`.
 
 mod deformable;
+mod label_term;
 mod linear;
 
 pub(super) use deformable::Descent;
@@ -11,6 +12,7 @@ pub use deformable::{
 pub use ffdp_burn::losses::similarities::{
     LnccSettings, MiSettings, MindSettings, NgfSettings, OwnSimilarity, Similarity,
 };
+pub use label_term::LabelTerm;
 pub(super) use linear::{FOREGROUND, Next};
 pub use linear::{
     LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings, OrientationSettings,

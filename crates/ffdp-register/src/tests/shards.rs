@@ -4,7 +4,7 @@ use burn::tensor::Device;
 
 use super::{found, half_heads, little_smoothing, methods, only, pair_of, register, short, warp};
 use crate::{
-    LevelSettings, Problem, Registration, Settings, Silent, Similarity, Stage,
+    Content, LevelSettings, Problem, Registration, Settings, Silent, Similarity, Stage,
     memory::shards_needed,
     methods::GreedySettings,
     result::Warp,
@@ -138,7 +138,7 @@ fn memory_decides_the_number_of_shards() {
     let adam = AdamSettings { moments: MomentStorage::Bf16, ..AdamSettings::default() };
     let greedy = GreedySettings { optimizer: OptimizerSettings::Adam(adam), ..short() };
     let settings = only(greedy);
-    let needed = |devices, bytes| shards_needed(&settings, (grids, [false; 2]), devices, bytes);
+    let needed = |devices, bytes| shards_needed(&settings, (grids, Content::PLAIN), devices, bytes);
     let voxels = 32u64.pow(3);
     assert_eq!(needed(1, 1000 * voxels).expect("room"), 1);
     assert_eq!(needed(3, 1000 * voxels).expect("room"), 3);

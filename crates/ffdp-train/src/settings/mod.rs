@@ -285,6 +285,12 @@ impl Settings {
             return Err(Error::invalid(what, own, "train with Objective in a loop of your own"));
         }
         self.loss.validate()?;
+        let channels = self.loss.loss().least_channels();
+        if channels > 1 {
+            let what = "images of a training have one channel, the image itself";
+            let given = format_args!("a term of channel {}, counted from 0", channels - 1);
+            return Err(Error::invalid(what, given, "leave the channels of the terms out"));
+        }
         let at_least_one = [
             ("--epochs", Some(self.epochs)),
             ("--pairs", self.pairs),

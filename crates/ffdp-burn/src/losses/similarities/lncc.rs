@@ -80,7 +80,7 @@ impl SimilarityLoss for Lncc {
     /// ```text
     /// u <2 B / D>       B = <F^2> - <F>^2, C = <M^2> - <M>^2, D = B C + eps   (or 2 / (C + sqrt eps))
     /// ```
-    fn curvature(&self, pair: &Pair) -> Option<Tensor<5>> {
+    fn curvature(&self, pair: &Pair, _total: &Tensor<1>, _count: &Tensor<1>) -> Option<Tensor<5>> {
         let radius = self.reach_voxels() as f64;
         // The variance of a box of this width.
         let sigma = (((2.0 * radius + 1.0).powi(2) - 1.0) / 12.0).sqrt();

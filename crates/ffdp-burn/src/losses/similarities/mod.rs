@@ -4,11 +4,13 @@
 //! [`Similarity`] is what a user chooses: a value of a settings file or of a flag, which a stage of a registration, a
 //! shard, a rank and a training read alike. What it compares with is a [`losses::SimilarityLoss`].
 
+mod channels;
 mod lncc;
 mod mind;
 mod mse;
 mod mutual_information;
 mod ngf;
+mod overlap;
 mod sum;
 
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::losses;
 use crate::ops::Measure;
+pub use channels::OfChannels;
 use ffdp_image::error::Result;
 pub use lncc::{Lncc, LnccSettings};
 pub use mind::{Mind, MindSettings};
@@ -26,6 +29,7 @@ pub use mutual_information::{
     normalized_mutual_information,
 };
 pub use ngf::{Ngf, NgfSettings, NgfTerm};
+pub use overlap::Dice;
 pub use sum::{SimilarityTerm, WeightedSum};
 
 /// How alike the warped moving and the fixed image are.
@@ -46,7 +50,11 @@ pub enum Similarity {
     Mind(MindSettings),
     /// Normalised gradient fields, for images of different modalities with the same edges; see [`Ngf`].
     Ngf(NgfSettings),
-    /// Several at once, each with its weight: what ANTs and elastix call several metrics.
+    /// Soft Dice overlap of each channel, for channels that say how much of a voxel is of a label; see [`Dice`]. A term of
+    /// a sum names them.
+    Dice,
+    /// Several at once, each with its weight and, where it says so, of some channels: what ANTs and elastix call several
+    /// metrics.
     Sum(Vec<SimilarityTerm>),
     /// One of your own. A file cannot name it.
     #[serde(skip)]
@@ -54,7 +62,7 @@ pub enum Similarity {
 }
 
 impl Similarity {
-    /// All that a name alone says, with their usual settings, and what each is for.
+    /// All that a name alone says of images, with their usual settings, and what each is for.
     pub fn built_in() -> [(Self, &'static str); 6] {
         let mi = MiSettings::default();
         [
@@ -91,6 +99,7 @@ impl Similarity {
             Self::Nmi(_) => "nmi",
             Self::Mind(_) => "mind",
             Self::Ngf(_) => "ngf",
+            Self::Dice => "dice",
             Self::Sum(_) => "sum",
             Self::Own(_) => "own",
         }
@@ -110,9 +119,9 @@ impl Similarity {
             Self::Nmi(settings) => Arc::new(NormalizedMutualInformation(settings.options())),
             Self::Mind(settings) => Arc::new(Mind(settings.options())),
             Self::Ngf(settings) => Arc::new(settings.similarity()),
+            Self::Dice => Arc::new(Dice),
             Self::Sum(terms) => {
-                let terms = terms.iter().map(|term| (term.weight, term.similarity.loss()));
-                Arc::new(WeightedSum::new(terms))
+                Arc::new(WeightedSum::new(terms.iter().map(|term| (term.weight, term.loss()))))
             }
             Self::Own(own) => own.0.clone(),
         }
@@ -145,7 +154,7 @@ impl Similarity {
             Self::Mind(settings) => settings.validate(),
             Self::Ngf(settings) => settings.validate(),
             Self::Sum(terms) => sum::validate(terms),
-            Self::Mse | Self::Own(_) => Ok(()),
+            Self::Mse | Self::Dice | Self::Own(_) => Ok(()),
         }
     }
 }

@@ -65,7 +65,7 @@ impl SimilarityLoss for Mse {
     }
 
     /// Twice the weights.
-    fn curvature(&self, pair: &Pair) -> Option<Tensor<5>> {
+    fn curvature(&self, pair: &Pair, _total: &Tensor<1>, _count: &Tensor<1>) -> Option<Tensor<5>> {
         let weights = pair.weights.clone().unwrap_or_else(|| pair.moved.ones_like());
         Some(weights.mul_scalar(2.0))
     }

@@ -6,7 +6,7 @@ use burn::Tensor;
 use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
-use super::Similarity;
+use super::{OfChannels, Similarity};
 use crate::losses::{Pair, PairGradients, SimilarityLoss};
 use ffdp_image::error::{Error, Result};
 
@@ -16,11 +16,41 @@ use ffdp_image::error::{Error, Result};
 pub struct SimilarityTerm {
     /// By which its loss is multiplied, above 0.
     pub weight: f64,
+    /// The channels that it compares, ascending, counted from 0: the image itself. Default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channels: Option<Vec<usize>>,
     /// What is compared.
     pub similarity: Similarity,
 }
 
-/// `sum_i weight_i loss_i`, over all channels of the images.
+impl SimilarityTerm {
+    /// Its loss, without its weight.
+    pub(super) fn loss(&self) -> Arc<dyn SimilarityLoss> {
+        let loss = self.similarity.loss();
+        match &self.channels {
+            None => loss,
+            Some(channels) => Arc::new(OfChannels::new(loss, channels.iter().copied())),
+        }
+    }
+
+    fn validate(&self) -> Result<()> {
+        let Self { weight, channels, similarity } = self;
+        let name = similarity.name();
+        if !(weight.is_finite() && *weight > 0.0) {
+            let what = format!("the weight of {name} in a sum must be above 0");
+            return Err(Error::invalid(what, weight, "leave out a term that is not to count"));
+        }
+        let named = channels.as_deref().unwrap_or(&[0]);
+        if named.is_empty() || !named.is_sorted_by(|a, b| a < b) {
+            let what = format!("the channels of {name} in a sum must be some, and ascend");
+            let fix = "write, for example, [0, 2], or leave the entry out: all channels";
+            return Err(Error::invalid(what, format_args!("{named:?}"), fix));
+        }
+        similarity.validate()
+    }
+}
+
+/// `sum_i weight_i loss_i`; each over all channels of the images, or by [`OfChannels`] over some.
 #[derive(Clone, Debug)]
 pub struct WeightedSum {
     terms: Vec<Term>,
@@ -43,12 +73,14 @@ impl WeightedSum {
         let term = |(weight, loss): (f64, Arc<dyn SimilarityLoss>)| {
             // As large as a term looks.
             let n = 2 * loss.reach_voxels() + 2;
-            let [one, two] = [1, 2].map(|channels| {
+            let least = loss.least_channels();
+            let [few, more] = [least, least + 1].map(|channels| {
                 let like = (&Device::flex(), DType::F32);
                 let none = Tensor::<5>::zeros([1, channels, n, n, n], like);
                 loss.partial(&Pair::new(none.clone(), none)).dims()[0]
             });
-            Term { weight, loss, sums: [2 * one - two, two - one] }
+            let of_channel = more - few;
+            Term { weight, loss, sums: [few - least * of_channel, of_channel] }
         };
         let terms: Vec<_> = terms.into_iter().map(term).collect();
         assert!(!terms.is_empty(), "a sum of similarities: no term");
@@ -126,6 +158,10 @@ impl SimilarityLoss for WeightedSum {
         self.sum(|term| term.loss.usual_gain())
     }
 
+    fn least_channels(&self) -> usize {
+        self.terms.iter().map(|term| term.loss.least_channels()).max().expect("there is a term")
+    }
+
     fn slope(&self, total: &Tensor<1>, count: &Tensor<1>) -> Tensor<1> {
         let slopes = self.parts(total).into_iter();
         let slopes =
@@ -153,9 +189,11 @@ impl SimilarityLoss for WeightedSum {
     }
 
     /// Of all terms, if all have one.
-    fn curvature(&self, pair: &Pair) -> Option<Tensor<5>> {
-        let of = |term: &Term| Some(term.loss.curvature(pair)?.mul_scalar(term.weight));
-        let all = self.terms.iter().map(of).collect::<Option<Vec<_>>>()?;
+    fn curvature(&self, pair: &Pair, total: &Tensor<1>, count: &Tensor<1>) -> Option<Tensor<5>> {
+        let of = |(term, total): (&Term, Tensor<1>)| {
+            Some(term.loss.curvature(pair, &total, count)?.mul_scalar(term.weight))
+        };
+        let all = self.parts(total).into_iter().map(of).collect::<Option<Vec<_>>>()?;
         all.into_iter().reduce(Tensor::add)
     }
 
@@ -174,12 +212,5 @@ pub(super) fn validate(terms: &[SimilarityTerm]) -> Result<()> {
         let what = "a sum of similarities has at least one term";
         return Err(Error::invalid(what, "none", "name one, or use its similarity alone"));
     }
-    for SimilarityTerm { weight, similarity } in terms {
-        if !(weight.is_finite() && *weight > 0.0) {
-            let what = format!("the weight of {} in a sum must be above 0", similarity.name());
-            return Err(Error::invalid(what, weight, "leave out a term that is not to count"));
-        }
-        similarity.validate()?;
-    }
-    Ok(())
+    terms.iter().try_for_each(SimilarityTerm::validate)
 }

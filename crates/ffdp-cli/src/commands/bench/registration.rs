@@ -11,7 +11,7 @@ use ffdp_burn::transform::Composite;
 use ffdp_image::Error;
 use ffdp_image::io::images::header;
 use ffdp_image::io::write_text;
-use ffdp_register::{Observer, Register, Registration, Settings, Silent};
+use ffdp_register::{Content, Observer, Register, Registration, Settings, Silent};
 use ffdp_train::RunFolder;
 use ffdp_train::predict::{CheckpointChoice, Predictor};
 
@@ -211,7 +211,7 @@ impl<'a> Bench<'a> {
         };
         let [fixed, moving] = [&images.fixed, &images.moving].map(|image| image.geometry.clone());
         let disk = Forecast::of_registration(fixed.len() as u64, Written::all(&settings, true));
-        let sizes = Sizes { fixed, moving, masked: [false; 2], labels: true };
+        let sizes = Sizes { fixed, moving, content: Content::PLAIN, labels: true };
         let plan = Plan::new(&settings, &sizes, Held::Whole, self.request.device, disk)?;
         if let Err(failure) = plan.check_memory() {
             let spacing_mm = pair.spacing_mm;

@@ -13,7 +13,7 @@ use ffdp_groups::fusion::{AtlasReport, Fusion, FusionObserver, FusionResult, Fus
 use ffdp_image::Error;
 use ffdp_image::io::images::{header, write_labels};
 use ffdp_image::io::{check_not_an_input, check_writable, write_text};
-use ffdp_register::Placement;
+use ffdp_register::{Content, Placement};
 use serde::Serialize;
 use serde_json::json;
 
@@ -117,7 +117,7 @@ fn planned(
 ) -> Result<(Plan, Sizes)> {
     let largest = atlases.grids().into_iter().max_by_key(|grid| grid.len());
     let moving = largest.unwrap_or_else(|| fixed.clone());
-    let sizes = Sizes { fixed, moving, masked: [false; 2], labels: true };
+    let sizes = Sizes { fixed, moving, content: Content::PLAIN, labels: true };
     let voxels = sizes.fixed.len() as u64;
     // The state of all atlases during the run.
     let kept = 8 * voxels * atlases.count() as u64;

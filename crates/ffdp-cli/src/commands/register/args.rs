@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 use ffdp_groups::series::Reference;
+use ffdp_image::io::FileRow;
 use ffdp_image::io::images::header;
-use ffdp_image::io::{FileRow, is_deforming};
 use ffdp_register::Settings;
 
 use crate::commands::apply::SpaceChoice;
+use crate::commands::chain::TransformChoice;
 use crate::failure::{Failure, Result};
 use crate::mesh::MeshArguments;
 use crate::nan_policy::NanPolicy;
@@ -58,13 +59,14 @@ Exit code: 0 done, 1 an error in the input or the request (with --pairs, of at l
 failure of the device, 3 with --strict: a registration failed.";
 
 /// What only one pair can have on the command line; of several, the list says it.
-const OF_ONE_PAIR: [&str; 8] = [
+const OF_ONE_PAIR: [&str; 9] = [
     "fixed",
     "moving",
     "fixed_labels",
     "moving_labels",
     "fixed_mask",
     "moving_mask",
+    "channels",
     "landmarks",
     "plan",
 ];
@@ -93,7 +95,8 @@ pub struct RegisterArguments {
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
 
-    /// Labels on the fixed grid: with --moving-labels, Dice before and after is computed.
+    /// Labels on the fixed grid: with --moving-labels, Dice before and after is computed, and with --label-terms they drive
+    /// the registration.
     #[arg(long, value_name = "FILE", requires = "moving_labels")]
     pub fixed_labels: Option<PathBuf>,
     /// Labels on the moving grid; warped with the nearest label.
@@ -111,11 +114,17 @@ pub struct RegisterArguments {
     #[arg(long, value_name = "FILE")]
     pub moving_mask: Option<PathBuf>,
 
+    /// Further channels of the fixed and of the moving image, on their grids: other contrasts, or features that a network
+    /// has written; all volumes of a 4-D file. May be repeated. All channels count the same, unless terms of a sum in
+    /// --settings name them.
+    #[arg(long, value_names = ["FIXED", "MOVING"], num_args = 2, action = ArgAction::Append)]
+    pub channels: Vec<PathBuf>,
+
     /// Transform to start from, from points of the fixed to points of the moving image: a file of ITK, ANTs
-    /// or FreeSurfer, a displacement field, or the output folder of a registration. The stages improve it; if it deforms,
-    /// only the deformable ones are done.
-    #[arg(long, value_name = "FILE|DIR")]
-    pub initial: Option<PathBuf>,
+    /// or FreeSurfer, a displacement field, the flow.json of ffdp shape, or the output folder of a registration;
+    /// [FILE,1] takes its inverse. The stages improve it; if it deforms, only the deformable ones are done.
+    #[arg(long, value_name = "FILE|DIR|[FILE,1]")]
+    pub initial: Option<TransformChoice>,
     /// Corresponding landmarks of the fixed and the moving image: their distance before and after is
     /// measured (CSV, or Slicer's .fcsv), and with --landmark-sigma they drive the registration.
     #[arg(long, value_names = ["FIXED", "MOVING"], num_args = 2)]
@@ -201,7 +210,8 @@ impl RegisterArguments {
 
     /// What is done. An initial transform that deforms leaves nothing to the linear stages.
     pub fn resolve(&self) -> Result<Settings> {
-        let deforms = self.initial.as_ref().map(is_deforming).transpose()?.unwrap_or(false);
+        let initial = self.initial.as_ref();
+        let deforms = initial.map(TransformChoice::is_deforming).transpose()?.unwrap_or(false);
         if self.settings.landmark_sigma.is_some()
             && self.landmarks.is_none()
             && self.pairs.is_none()
@@ -213,10 +223,17 @@ impl RegisterArguments {
         }
         let aligned = self.settings.aligned || deforms;
         let settings = SettingsArguments { aligned, ..self.settings.clone() };
-        match self.fixed.is_none() && self.pairs.is_none() {
+        let settings = match self.fixed.is_none() && self.pairs.is_none() {
             true => settings.resolve_motion(),
             false => settings.resolve(),
+        }?;
+        if settings.label_term.is_some() && self.fixed_labels.is_none() && self.pairs.is_none() {
+            return Err(Failure::user(
+                "the labels of label_term (--label-terms) drive the registration, and there are no label maps",
+                "give them by --fixed-labels and --moving-labels, or leave label_term out",
+            ));
         }
+        Ok(settings)
     }
 
     /// Whether a series is registered: all volumes of a moving image that has several.
@@ -259,7 +276,7 @@ impl RegisterArguments {
             moving_labels: file("moving_labels"),
             fixed_mask: file("fixed_mask"),
             moving_mask: file("moving_mask"),
-            initial: file("initial").or_else(|| self.initial.clone()),
+            initial: file("initial").map(Into::into).or_else(|| self.initial.clone()),
             landmarks: landmarks.map(|(fixed, moving)| vec![fixed, moving]),
             ..self.clone()
         }
@@ -278,9 +295,10 @@ impl RegisterArguments {
     pub fn inputs(&self) -> Vec<&Path> {
         let labels = [&self.fixed_labels, &self.moving_labels];
         let masks = [&self.fixed_mask, &self.moving_mask];
-        let optional = labels.into_iter().chain(masks).chain([&self.initial]).flatten();
-        let landmarks = self.landmarks.iter().flatten();
-        let all = optional.chain(landmarks).map(PathBuf::as_path);
+        let optional = labels.into_iter().chain(masks).flatten();
+        let initial = self.initial.iter().flat_map(TransformChoice::paths);
+        let several = self.channels.iter().chain(self.landmarks.iter().flatten());
+        let all = optional.chain(several).map(PathBuf::as_path).chain(initial);
         let fixed = self.fixed.as_deref();
         fixed.into_iter().chain([self.moving()]).chain(all).collect()
     }

@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ffdp_register::Settings;
+use ffdp_register::{Content, Settings};
 
 use super::args::RegisterArguments;
+use super::channels;
 use super::files::Files;
 use super::inputs::Inputs;
 use crate::failure::{Failure, Result};
@@ -83,7 +84,7 @@ impl Case {
         }
         let claim = || files.claim(&request, toml, &request.inputs());
         let claim = hosts.is_first().then(claim).transpose()?;
-        let sizes = request.sizes()?;
+        let sizes = request.sizes(settings)?;
         let plan = || request.planned(settings, &sizes, Held::Whole);
         let plan = (!request.slabs).then(plan).transpose()?;
         Ok(Self { request, files, printer, claim, sizes, plan })
@@ -97,10 +98,14 @@ impl Case {
 
 impl RegisterArguments {
     /// From the headers.
-    pub fn sizes(&self) -> Result<Sizes> {
-        let labels = self.moving_labels.is_some();
-        let sizes = Sizes::of_files(self.fixed(), self.moving(), labels)?;
-        Ok(Sizes { masked: self.masked(), ..sizes })
+    pub fn sizes(&self, settings: &Settings) -> Result<Sizes> {
+        let labels = self.fixed_labels.is_some() && self.moving_labels.is_some();
+        let driving = settings.label_term.as_ref().filter(|_| labels);
+        let channels =
+            1 + channels::count(&self.channels)? + driving.map_or(0, |term| term.labels.len());
+        let content = Content { channels, masked: self.masked() };
+        let sizes = Sizes::of_files(self.fixed(), self.moving(), self.moving_labels.is_some())?;
+        Ok(Sizes { content, ..sizes })
     }
 
     /// What a run of one process takes.

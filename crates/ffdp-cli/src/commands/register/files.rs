@@ -7,6 +7,7 @@ use ffdp_register::{Settings, Stage};
 
 use super::args::{ImageFormat, RegisterArguments};
 use crate::checkpoint::CheckpointFolder;
+use crate::commands::chain::TransformChoice;
 use crate::disk::{Forecast, Written};
 use crate::failure::Result;
 use crate::hash::sha256_of;
@@ -137,14 +138,16 @@ impl RegisterArguments {
             ("moving_labels", self.moving_labels.as_ref()),
             ("fixed_mask", self.fixed_mask.as_ref()),
             ("moving_mask", self.moving_mask.as_ref()),
-            ("initial", self.initial.as_ref()),
             ("fixed_landmarks", self.landmarks.as_ref().and_then(|files| files.first())),
             ("moving_landmarks", self.landmarks.as_ref().and_then(|files| files.get(1))),
         ];
         let files = files.into_iter().filter_map(|(name, file)| Some((name, place(file?))));
+        let channels: Vec<_> = self.channels.iter().map(|file| place(file)).collect();
         let space = self.landmarks.is_some().then(|| format!("{:?}", self.landmark_space));
         let others = [
             ("settings", Some(sha256_of(settings))),
+            ("channels", (!channels.is_empty()).then(|| format!("{channels:?}"))),
+            ("initial", self.initial.as_ref().map(TransformChoice::identity)),
             ("landmark_space", space),
             ("volume", self.volume.map(|volume| volume.to_string())),
             ("nan_policy", Some(format!("{:?}", self.nan_policy))),

@@ -1,15 +1,18 @@
 //! What a registration is given: all of it in host memory or, slab by slab, files that stay open.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use ffdp_burn::transform::{Composite, read_transform};
+use ffdp_burn::transform::Composite;
 use ffdp_image::image::{Geometry, LabelMap, Planes, Volume};
 use ffdp_image::io::images::{INTENT_LABEL, PlaneReader, header, unreadable_by_itk};
 use ffdp_image::io::{check_not_an_input, transform_files};
+use rayon::prelude::*;
 
 use super::args::RegisterArguments;
+use super::channels;
 use super::files::Files;
+use crate::commands::chain::TransformChoice;
 use crate::commands::input::{
     Reading, image_and_warnings, label_ids, label_planes_on, labels_on, landmark_pairs, weights,
 };
@@ -28,7 +31,7 @@ pub struct Inputs {
     pub label_ids: Option<Vec<i32>>,
     /// Where the moving image lies to begin with.
     pub initial: Composite,
-    /// SHA-256 of its files and of those of the landmarks.
+    /// SHA-256 of its files and of all others that drive the registration: landmarks, labels, channels.
     pub guides_hash: String,
     /// Of the fixed and the moving image, in RAS mm.
     pub landmarks: Option<[Vec<[f64; 3]>; 2]>,
@@ -41,7 +44,11 @@ pub struct Side {
     pub image: Image,
     /// How much voxels count.
     pub mask: Option<Image>,
+    /// Further channels.
+    pub channels: Vec<Image>,
     pub labels: Option<Labels>,
+    /// Of labels that are held whole, those that drive the registration.
+    pub driving: Option<Volume>,
     /// SHA-256 of the files.
     pub hash: Hash,
     pub mask_hash: Option<Hash>,
@@ -95,7 +102,12 @@ impl Inputs {
 
     /// # Errors
     /// When a file cannot be used.
-    pub fn read(request: &RegisterArguments, opening: Opening, printer: Printer) -> Result<Self> {
+    pub fn read(
+        request: &RegisterArguments,
+        settings: &Settings,
+        opening: Opening,
+        printer: Printer,
+    ) -> Result<Self> {
         let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
         let side = |files: SideFiles| match opening {
             Opening::Whole => files.read(reading),
@@ -116,14 +128,25 @@ impl Inputs {
             _ => None,
         };
         let (initial, landmarks) = (initial(request)?, landmarks_of(request, grids)?);
-        let guides_hash = guides_hash(request)?;
+        let guides_hash = guides_hash(request, settings)?;
         Ok(Self { label_ids, initial, guides_hash, landmarks, warnings, fixed, moving })
     }
 
     /// What is registered.
     pub fn problem(&mut self, settings: &Settings) -> Problem<'_> {
         let Self { fixed, moving, initial, landmarks, .. } = self;
+        let channels = fixed.channels.iter_mut().zip(&mut moving.channels);
+        let more_channels = channels.map(|(fixed, moving)| [fixed.source(), moving.source()]);
+        let labels = match (&settings.label_term, &mut fixed.labels, &mut moving.labels) {
+            (Some(term), Some(here), Some(there)) => Some([
+                driving(here, &mut fixed.driving, &term.labels),
+                driving(there, &mut moving.driving, &term.labels),
+            ]),
+            _ => None,
+        };
         Problem {
+            more_channels: more_channels.collect(),
+            labels,
             fixed_mask: fixed.mask.as_mut().map(Image::source),
             moving_mask: moving.mask.as_mut().map(Image::source),
             // Without, they are measured alone.
@@ -206,32 +229,45 @@ impl Labels {
     }
 }
 
+/// The labels that drive a registration; of a map that is held whole, `held` has them alone.
+fn driving<'a>(labels: &'a mut Labels, held: &'a mut Option<Volume>, ids: &[i32]) -> Source<'a> {
+    match labels {
+        Labels::Planes(planes, _) => Source::Planes(&mut **planes),
+        Labels::Map(map) => {
+            let chosen = |label: &i32| if ids.contains(label) { *label as f32 } else { 0.0 };
+            let data = map.data.par_iter().map(chosen).collect();
+            Source::Volume(held.insert(Volume { data, geometry: map.geometry.clone() }))
+        }
+    }
+}
+
 /// The files of one image.
-#[derive(Clone, Copy)]
 struct SideFiles<'a> {
     image: &'a Path,
     labels: Option<&'a Path>,
     mask: Option<&'a Path>,
+    channels: Vec<&'a Path>,
 }
 
 impl<'a> SideFiles<'a> {
     fn of(request: &'a RegisterArguments) -> [Self; 2] {
         let RegisterArguments { fixed_labels, moving_labels, fixed_mask, moving_mask, .. } =
             request;
-        let side = |image, labels: &'a Option<_>, mask: &'a Option<_>| Self {
+        let side = |k: usize, image, labels: &'a Option<_>, mask: &'a Option<_>| Self {
             image,
             labels: Option::as_deref(labels),
             mask: Option::as_deref(mask),
+            channels: request.channels.iter().skip(k).step_by(2).map(PathBuf::as_path).collect(),
         };
         [
-            side(request.fixed(), fixed_labels, fixed_mask),
-            side(request.moving(), moving_labels, moving_mask),
+            side(0, request.fixed(), fixed_labels, fixed_mask),
+            side(1, request.moving(), moving_labels, moving_mask),
         ]
     }
 
     /// Every file on a core of its own: a gzip stream is unpacked by one.
     fn read(self, reading: Reading) -> Result<Side> {
-        let Self { image, labels, mask } = self;
+        let Self { image, labels, mask, channels } = self;
         let read_labels = |labels| labels_on(labels, &header(image)?.geometry, image);
         let (hash, mask_hash) = (Hash::begin(image), mask.map(Hash::begin));
         let ((read, labels), mask) = in_parallel(
@@ -241,11 +277,16 @@ impl<'a> SideFiles<'a> {
                     || labels.map(read_labels).transpose(),
                 )
             },
-            || weights(image, reading, mask),
+            || {
+                let channels = channels::read(&channels, reading.nan_policy)?;
+                Ok::<_, Failure>((weights(image, reading, mask)?, channels))
+            },
         );
-        let ((image, warnings), labels, mask) = (read?, labels?, mask?);
+        let ((image, warnings), labels, (mask, channels)) = (read?, labels?, mask?);
         let (image, mask) = (Image::Volume(image), mask.map(Image::Volume));
-        Ok(Side { image, labels: labels.map(Labels::Map), mask, hash, mask_hash, warnings })
+        let channels = channels.into_iter().map(Image::Volume).collect();
+        let (labels, driving) = (labels.map(Labels::Map), None);
+        Ok(Side { image, labels, driving, mask, channels, hash, mask_hash, warnings })
     }
 
     /// Labels are read through, so that a run does not end with what could be known before it.
@@ -268,7 +309,12 @@ impl<'a> SideFiles<'a> {
         Ok(Side {
             warnings: warnings.map(|warning| format!("{name}: {warning}")).collect(),
             labels: labels.transpose()?.map(|(planes, ids)| Labels::Planes(planes, ids)),
+            driving: None,
             mask: self.mask.map(|file| open(file, None)).transpose()?.map(Image::Planes),
+            channels: channels::open(&self.channels)?
+                .into_iter()
+                .map(|planes| Image::Planes(Box::new(planes)))
+                .collect(),
             hash: hash(self.image),
             mask_hash: self.mask.map(hash),
             image: Image::Planes(image),
@@ -277,18 +323,24 @@ impl<'a> SideFiles<'a> {
 }
 
 /// The transform to start from.
-fn initial(request: &RegisterArguments) -> Result<Composite> {
+pub fn initial(request: &RegisterArguments) -> Result<Composite> {
     match &request.initial {
         None => Ok(Composite::default()),
-        Some(path) => Ok(read_transform(path, &Device::flex())?),
+        Some(choice) => choice.read(&Device::flex()),
     }
 }
 
-/// SHA-256 of the files of the initial transform and of the landmarks.
-fn guides_hash(request: &RegisterArguments) -> Result<String> {
-    let initial = request.initial.as_ref().map(transform_files).transpose()?;
-    let files = initial.iter().flatten().chain(request.landmarks.iter().flatten());
-    let hashes = files.map(|file| sha256(file)).collect::<Result<Vec<_>>>()?;
+/// SHA-256 of the files of the initial transform, of the landmarks, of labels that drive and of further channels.
+fn guides_hash(request: &RegisterArguments, settings: &Settings) -> Result<String> {
+    let initial = request.initial.as_ref();
+    let named = initial.into_iter().flat_map(TransformChoice::paths);
+    let all = named.map(transform_files).collect::<Result<Vec<_>, _>>()?.concat();
+    let labels = [&request.fixed_labels, &request.moving_labels].into_iter().flatten();
+    let labels = labels.filter(|_| settings.label_term.is_some());
+    let files = all.iter().chain(request.landmarks.iter().flatten());
+    let files = files.chain(labels).chain(&request.channels);
+    let mut hashes = files.map(|file| sha256(file)).collect::<Result<Vec<_>>>()?;
+    hashes.extend(initial.and_then(TransformChoice::inverted));
     Ok(hashes.join(" "))
 }
 

@@ -4,6 +4,7 @@
 
 mod args;
 mod case;
+mod channels;
 mod cohort;
 mod files;
 mod inputs;
@@ -51,7 +52,7 @@ pub fn run(request: &RegisterArguments) -> Result<()> {
 /// Prints what a run of one process would take.
 fn predict(request: &RegisterArguments) -> Result<()> {
     let settings = request.resolve()?;
-    let sizes = request.sizes()?;
+    let sizes = request.sizes(&settings)?;
     let placement = || request.mesh.placement(&settings, &sizes, &Hosts::default());
     let placement = request.slabs.then(placement).transpose()?;
     let held = placement.as_ref().map_or(Held::Whole, Held::Slabs);

@@ -98,7 +98,7 @@ impl Steps for Registrations {
             (true, true) => Opening::Slabs,
             (true, false) => Opening::SlabsToHelp,
         };
-        let (inputs, seconds) = timed(|| Inputs::read(request, opening, *printer));
+        let (inputs, seconds) = timed(|| Inputs::read(request, &self.settings, opening, *printer));
         let inputs = inputs?;
         if let Some(plan) = plan {
             plan.check_memory()?;

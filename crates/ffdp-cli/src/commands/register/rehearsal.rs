@@ -19,6 +19,7 @@ use ffdp_register::{Register, Registration, Settings, Stage};
 use rayon::prelude::*;
 
 use super::args::RegisterArguments;
+use super::channels;
 use super::inputs::{Image, Inputs, Labels, Side};
 use super::results::Results;
 use crate::device::DeviceChoice;
@@ -134,8 +135,9 @@ pub fn help(request: &RegisterArguments) -> Option<Result<()>> {
 
 impl Part {
     fn rehearse(self, request: &RegisterArguments) -> Result<()> {
-        let sizes = request.sizes()?;
-        let settings = request.resolve()?.for_images(&sizes.fixed);
+        let settings = request.resolve()?;
+        let sizes = request.sizes(&settings)?;
+        let settings = settings.for_images(&sizes.fixed);
         let mesh = request.mesh.open(&settings, &sizes)?;
         let mut rehearsal = Rehearsal::new(request, &settings, &sizes, &mesh)?;
         match self {
@@ -164,7 +166,8 @@ fn note_of(request: &RegisterArguments, settings: &Settings) -> Option<PathBuf> 
     let program = std::env::current_exe().and_then(fs::metadata).ok()?;
     let build = (program.len(), program.modified().ok()?);
     let sides = [&request.fixed_labels, &request.moving_labels];
-    let given = (request.masked(), sides.map(Option::is_some), request.no_inverse);
+    let given =
+        (request.masked(), sides.map(Option::is_some), &request.channels, request.no_inverse);
     let run = format!("{build:?} {} {settings:?} {given:?}", request.mesh);
     Some(cache.join("ffdp/rehearsed").join(sha256_of(&run)))
 }
@@ -184,7 +187,8 @@ impl<'a> Rehearsal<'a> {
         sizes: &Sizes,
         mesh: &'a DeviceMesh,
     ) -> Result<Self> {
-        Ok(Self { request, settings, inputs: Inputs::made_up(request, sizes)?, mesh })
+        let inputs = Inputs::made_up(request, settings, sizes)?;
+        Ok(Self { request, settings, inputs, mesh })
     }
 
     fn whole(mut self) -> Result<()> {
@@ -221,18 +225,25 @@ pub fn shortened(settings: &Settings) -> Settings {
 }
 
 impl Inputs {
-    /// Blobs on the grids of a request, with labels and masks where it has them.
-    fn made_up(request: &RegisterArguments, sizes: &Sizes) -> Result<Self> {
+    /// Blobs on the grids of a request, with labels, masks and further channels where it has them.
+    fn made_up(request: &RegisterArguments, settings: &Settings, sizes: &Sizes) -> Result<Self> {
         let RegisterArguments { fixed_labels, moving_labels, .. } = request;
+        let ids = settings.label_term.as_ref().map_or(&[1][..], |term| &term.labels);
+        let more = channels::count(&request.channels)?;
         let side = |file: &Path, grid, radius, labelled: bool, masked: bool| {
             let image = blob(grid, radius)?;
-            let inside = |&value: &f32| i32::from(value > 0.5);
-            let labels =
-                || LabelMap::new(image.data.par_iter().map(inside).collect(), grid.clone());
+            let label =
+                |(k, value): (usize, &f32)| if *value > 0.5 { ids[k % ids.len()] } else { 0 };
+            let labels = || {
+                let all = image.data.par_iter().enumerate().map(label).collect();
+                LabelMap::new(all, grid.clone())
+            };
             let ones = || Volume::new(vec![1.0; grid.len()], grid.clone());
             Ok::<_, Failure>(Side {
                 labels: labelled.then(labels).transpose()?.map(Labels::Map),
+                driving: None,
                 mask: masked.then(ones).transpose()?.map(Image::Volume),
+                channels: (0..more).map(|_| Image::Volume(image.clone())).collect(),
                 hash: Hash::later(file),
                 mask_hash: None,
                 warnings: Vec::new(),

@@ -6,7 +6,6 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use ffdp_burn::transform::{Composite, read_transform};
 use ffdp_groups::series::{
     REFERENCE, RegisterSeries, SeriesImage, SeriesObserver, SeriesProgress, SeriesRegistration,
     SeriesTransforms,
@@ -14,12 +13,13 @@ use ffdp_groups::series::{
 use ffdp_image::image::Volume;
 use ffdp_image::io::images::{read_volume, write_volume};
 use ffdp_image::io::{check_not_an_input, check_writable, write_text};
-use ffdp_register::{Placement, Registration, Settings, verdict::Verdict};
+use ffdp_register::{Content, Placement, Registration, Settings, verdict::Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::args::{ImageFormat, RegisterArguments};
 use super::files::settings_file;
+use super::inputs::initial;
 use crate::commands::input::{Reading, image};
 use crate::disk::Forecast;
 use crate::failure::{Failure, Result};
@@ -101,7 +101,7 @@ pub fn run(request: &RegisterArguments) -> Result<()> {
         printer,
     )?;
     let sizes = Sizes {
-        masked: [mask.is_some(), false],
+        content: Content { masked: [mask.is_some(), false], ..Content::PLAIN },
         labels: false,
         fixed: grid.clone(),
         moving: images.grid().clone(),
@@ -196,6 +196,7 @@ fn refuse_what_pairs_have(request: &RegisterArguments) -> Result<()> {
         ("--moving-labels", request.moving_labels.is_some()),
         ("--moving-mask", request.moving_mask.is_some()),
         ("--landmarks", request.landmarks.is_some()),
+        ("--channels", !request.channels.is_empty()),
         ("--resume", request.resume),
         ("--format ome-zarr", request.format != ImageFormat::Nifti),
     ];
@@ -227,13 +228,6 @@ fn fixed_and_mask(request: &RegisterArguments, printer: Printer) -> Result<[Opti
     let fixed = request.fixed.as_deref().map(|path| image(path, reading, printer)).transpose()?;
     let mask = request.fixed_mask.as_ref().map(read_volume).transpose()?;
     Ok([fixed, mask])
-}
-
-fn initial(request: &RegisterArguments) -> Result<Composite> {
-    match &request.initial {
-        None => Ok(Composite::default()),
-        Some(path) => Ok(read_transform(path, &burn::tensor::Device::flex())?),
-    }
 }
 
 /// Prints what a run would take.

@@ -17,7 +17,7 @@ use ffdp_groups::template::{Template, TemplateResult, TemplateSettings};
 use ffdp_image::image::Geometry;
 use ffdp_image::io::images::{header, write_displacement, write_labels, write_volume};
 use ffdp_image::io::{write_affine, write_text};
-use ffdp_register::Placement;
+use ffdp_register::{Content, Placement};
 use serde_json::json;
 
 use self::files::Files;
@@ -154,7 +154,8 @@ fn planned(
         }))?,
     };
     let averaging = Template::averaging_bytes(&fixed, largest.len());
-    let sizes = Sizes { fixed, moving: largest, masked: [false; 2], labels: images.has_labels() };
+    let sizes =
+        Sizes { fixed, moving: largest, content: Content::PLAIN, labels: images.has_labels() };
     let disk = forecast(settings, images, &sizes);
     let mut plan =
         Plan::new(&settings.registration, &sizes, Held::Whole, request.mesh.first(), disk)?;

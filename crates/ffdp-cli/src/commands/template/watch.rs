@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use ffdp_groups::template::{Excluded, ImageReport, RoundKind, RoundReport, TemplateObserver};
 use ffdp_image::image::Volume;
-use ffdp_register::Assessment;
+use ffdp_register::verdict::Assessment;
 use serde_json::json;
 
 use crate::failure::Failure;

@@ -50,7 +50,7 @@ pub(super) fn begin(settings: &GnkSettings, task: &LevelTask) -> Result<Box<dyn 
         settings.gap_voxels,
     )?;
     let images = images(settings, (pair, affine), &padded)?;
-    let similarity = settings.similarity.loss();
+    let similarity = pair.compared(settings.similarity.loss());
     let mut problem =
         VelocityProblem::new(padded.grid().clone(), similarity, images, settings.options())?;
     let to_voxels = voxel.map(|h| -1.0 / h);

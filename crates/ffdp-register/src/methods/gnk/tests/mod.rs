@@ -9,7 +9,7 @@ use std::f64::consts::TAU;
 use std::sync::Arc;
 
 use super::{Flow, Preconditioner, VelocityImages, VelocityOptions, VelocityProblem};
-use ffdp_burn::losses::{Lncc, Mse, NormalizedMutualInformation, SimilarityLoss};
+use ffdp_burn::losses::{Dice, Lncc, Mse, NormalizedMutualInformation, SimilarityLoss};
 use ffdp_burn::ops::{LnccFloor, LnccOptions};
 use ffdp_parallel::{DeviceMesh, Sharded, deform::FieldVector, periodic::PeriodicGrid};
 

@@ -81,8 +81,8 @@ fn the_gradient_of_other_similarities_is_that_of_finite_differences() {
     // As above at 32^3; of windows and histograms, whose slopes vary more from voxel to voxel.
     const LEFT: f64 = 5e-3;
     let lncc = Lncc(LnccOptions { floor: LnccFloor::Common, ..LnccOptions::default() });
-    let all: [Arc<dyn SimilarityLoss>; 2] =
-        [Arc::new(lncc), Arc::new(NormalizedMutualInformation::default())];
+    let all: [Arc<dyn SimilarityLoss>; 3] =
+        [Arc::new(lncc), Arc::new(NormalizedMutualInformation::default()), Arc::new(Dice)];
     for similarity in all {
         let name = format!("{similarity:?}");
         let (mut problem, at) = somewhere(32, similarity, DType::F64);
@@ -102,15 +102,19 @@ fn the_gradient_of_other_similarities_is_that_of_finite_differences() {
 fn the_hessian_is_symmetric_and_positive() {
     // The specification asks for 1e-5 of f64.
     const ASYMMETRY: f64 = 1e-5;
-    let (mut problem, at) = somewhere(16, Arc::new(Mse), DType::F64);
-    problem.evaluate(&at).unwrap();
-    problem.prepare().unwrap();
-    let [d, e] = fields(problem.grid(), DType::F64);
-    let [hd, he] = [&d, &e].map(|x| problem.hessian(x).unwrap());
-    let dots = FieldVector::dots(&[[&e, &hd], [&d, &he], [&d, &hd], [&e, &he]]).unwrap();
-    let off = (dots[0] - dots[1]).abs() / (dots[2] * dots[3]).sqrt();
-    assert!(off < ASYMMETRY && dots[2] > 0.0 && dots[3] > 0.0, "{off} {dots:?}");
-    assert!((dots[0] / dots[2]).abs() > 1e-3, "they do not meet: {dots:?}");
+    let all: [Arc<dyn SimilarityLoss>; 2] = [Arc::new(Mse), Arc::new(Dice)];
+    for similarity in all {
+        let name = format!("{similarity:?}");
+        let (mut problem, at) = somewhere(16, similarity, DType::F64);
+        problem.evaluate(&at).unwrap();
+        problem.prepare().unwrap();
+        let [d, e] = fields(problem.grid(), DType::F64);
+        let [hd, he] = [&d, &e].map(|x| problem.hessian(x).unwrap());
+        let dots = FieldVector::dots(&[[&e, &hd], [&d, &he], [&d, &hd], [&e, &he]]).unwrap();
+        let off = (dots[0] - dots[1]).abs() / (dots[2] * dots[3]).sqrt();
+        assert!(off < ASYMMETRY && dots[2] > 0.0 && dots[3] > 0.0, "{name}: {off} {dots:?}");
+        assert!((dots[0] / dots[2]).abs() > 1e-3, "{name}: they do not meet: {dots:?}");
+    }
 }
 
 #[test]
