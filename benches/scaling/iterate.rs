@@ -1,5 +1,5 @@
 //! Iterations at full size, by number of shards: time, memory, and how far the field is from that of one
-//! shard. Also without a part of what devices exchange, for what that costs.
+//! shard. Also with the whole moving image on every device, for what the ring costs.
 
 use std::time::Instant;
 
@@ -26,9 +26,9 @@ pub struct Settings {
     /// What is iterated.
     #[arg(long, value_enum, default_value_t = MethodArg::Greedy)]
     method: MethodArg,
-    /// Leave out a part of what shards exchange.
-    #[arg(long, value_enum, conflicts_with = "moving")]
-    without: Option<ExchangeArg>,
+    /// Every device holds the whole moving image, and none travels round the ring. Results stay as they are.
+    #[arg(long, conflicts_with_all = ["cut_moving", "moving"])]
+    without_ring: bool,
     /// Numbers of shards, over all devices; with 1 among them the others are compared with it.
     #[arg(long, value_delimiter = ',', default_value = "1")]
     shards: Vec<usize>,
@@ -63,16 +63,6 @@ enum MethodArg {
     Gnk,
 }
 
-/// `--without`
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum ExchangeArg {
-    /// The ring: every device holds the whole moving image. Results stay as they are.
-    Ring,
-    /// All of it, the ring, halos and sums: every shard of both images is registered as if it was all of them. Results
-    /// are wrong on purpose, mostly near the seams; the time is a bound of what sharing can reach.
-    All,
-}
-
 impl Settings {
     fn options(&self) -> DeformOptions {
         let options = self.common.options();
@@ -96,8 +86,8 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
         return offloaded(settings, &devices[0], [&fixed, &moving], gb);
     }
     println!(
-        "iterate {:?} moving {:?} bf16 {} {:?} without {:?}",
-        fixed.size, moving.size, common.bf16, settings.method, settings.without
+        "iterate {:?} moving {:?} bf16 {} {:?} without ring {}",
+        fixed.size, moving.size, common.bf16, settings.method, settings.without_ring
     );
     println!(
         "{:>7} {:>10} {:>12} {:>14} {:>12} {:>12}",
@@ -216,9 +206,9 @@ fn measure(
 ) -> Result<(Sharded, f64, f64)> {
     let mesh = DeviceMesh::new(devices, shards)?;
     if settings.method == MethodArg::Gnk {
-        if let Some(without) = settings.without {
+        if settings.without_ring {
             let fix = "leave it out, or use another method";
-            return Err(Error::invalid("gnk has no --without", format!("{without:?}"), fix));
+            return Err(Error::invalid("gnk always has a ring", "--without-ring", fix));
         }
         let (images, _) = pair(settings, &mesh, [fixed, moving])?;
         return newton::measure(images, fixed, settings.iterations);
@@ -231,23 +221,18 @@ fn measure(
     let (images, options) = pair(settings, &mesh, [fixed, moving])?;
     let displacement = zero_displacement(&layout, &mesh)?;
     devices.iter().for_each(Device::memory_cleanup);
-    let mut work = match settings.without {
-        Some(ExchangeArg::All) => apart(&images, displacement, &options, fixed)?,
-        _ => {
-            let state = ShardedState::new(vec![displacement]);
-            vec![ShardedDeform::new(images, state, &options, &mesh)?]
-        }
-    };
+    let state = ShardedState::new(vec![displacement]);
+    let mut work = ShardedDeform::new(images, state, &options, &mesh)?;
     // As many before the clock starts, so that it meets no kernel for the first time.
     let together = settings.block.or(settings.read_every).unwrap_or(settings.iterations);
     let blocks = settings.iterations.div_ceil(together);
     let each = settings.iterations / blocks;
     let mut times = Vec::new();
-    let mut run = |work: &mut [ShardedDeform]| -> Result<Vec<f64>> {
+    let mut run = |work: &mut ShardedDeform| -> Result<Vec<f64>> {
         let mut losses = Vec::new();
         for _ in 0..blocks {
             let start = Instant::now();
-            losses = numbers(iterate(work, each)?)?;
+            losses = numbers(work.iterate(each)?)?;
             if settings.block.is_some() {
                 wait(&mesh)?;
                 times.push(start.elapsed().as_secs_f64() * 1e3 / each as f64);
@@ -265,45 +250,7 @@ fn measure(
         println!("ms an iteration, of {each} after {each}: {}", times.join(" "));
     }
     let last = losses.last().copied().unwrap_or(f64::NAN);
-    let fields = work.into_iter().flat_map(ShardedDeform::into_fields);
-    Ok((Sharded::new(fields.flat_map(Sharded::into_shards).collect(), layout), ms, last))
-}
-
-/// Every shard of a pair of equal sizes as a registration of its own.
-fn apart(
-    images: &ShardedImages,
-    displacement: Sharded,
-    options: &DeformOptions,
-    grid: &Geometry,
-) -> Result<Vec<ShardedDeform>> {
-    let pairs = images.fixed.shards().iter().zip(images.moving.shards());
-    let part = |((fixed, moving), field): ((&Tensor<5>, &Tensor<5>), Tensor<5>)| {
-        let device = field.device();
-        let images = ShardedImages {
-            fixed: Sharded::whole(fixed.clone()),
-            moving: Sharded::whole(moving.clone()),
-            affine: affine([grid, grid], &device),
-            masked: [false; 2],
-            landmarks: None,
-        };
-        let state = ShardedState::new(vec![Sharded::whole(field)]);
-        ShardedDeform::new(images, state, options, &DeviceMesh::one(&device))
-    };
-    pairs.zip(displacement.into_shards()).map(part).collect()
-}
-
-/// So many iterations of one registration, or of several at the same time; the losses of the first.
-fn iterate(work: &mut [ShardedDeform], iterations: usize) -> Result<Tensor<1>> {
-    if let [one] = work {
-        return one.iterate(iterations);
-    }
-    let mut losses = Vec::with_capacity(iterations);
-    // One after the other, so that no device waits for its work.
-    for _ in 0..iterations {
-        let each = work.iter_mut().map(|part| part.iterate(1));
-        losses.extend(each.collect::<Result<Vec<_>>>()?.into_iter().next());
-    }
-    Ok(Tensor::cat(losses, 0))
+    Ok((work.into_fields().remove(0), ms, last))
 }
 
 fn pair(
@@ -316,12 +263,8 @@ fn pair(
     let scene = Scene::new(fixed, common.displacement, common.seed, home)?;
     let one = DeviceMesh::one(home);
     let is_cut = mesh.has_several_devices() || settings.cut_moving;
-    let moving_mesh = match settings.without {
-        Some(ExchangeArg::Ring) => &one,
-        Some(ExchangeArg::All) => mesh,
-        None if is_cut || settings.method == MethodArg::Gnk => mesh,
-        None => &one,
-    };
+    let is_shared = !settings.without_ring && (is_cut || settings.method == MethodArg::Gnk);
+    let moving_mesh = if is_shared { mesh } else { &one };
     let images = images(&scene, [fixed, moving], [mesh, moving_mesh])?;
     let map = index_affine(fixed, moving, &Affine::identity());
     let options = DeformOptions { displacement_scale: map.linear(), ..settings.options() };

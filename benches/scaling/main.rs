@@ -5,7 +5,7 @@
 //! cargo bench --bench scaling -- iterate --size 64x64x64 --shards 1,2,4           on the CPU
 //! cargo bench --bench scaling --features cuda -- --device cuda --gpus 2 iterate --size 700x700x1400 --shards 2
 //! cargo bench --bench scaling --features cuda -- --device cuda --gpus 4 iterate --size 400x400x1600 --shards 4 --method gnk
-//! cargo bench --bench scaling --features cuda -- --device cuda --gpus 4 iterate --size 700x700x2800 --shards 4 --without all
+//! cargo bench --bench scaling --features cuda -- --device cuda --gpus 4 iterate --size 700x700x2800 --shards 4 --without-ring
 //! cargo bench --bench scaling --features cuda -- --device cuda register --size 1760x1760x1278 --shards 16 --bf16
 //! cargo bench --bench scaling --features cuda -- --device cuda slabs --size 1024x1024x1024 --memory-gb 30
 //! cargo bench --bench scaling --features cuda -- --device cuda splines --size 512x512x296

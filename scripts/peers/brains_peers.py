@@ -351,7 +351,7 @@ def plot(points: list[dict], key: str, label: str, file: Path) -> None:
     axes.set_xlabel(label)
     axes.set_ylabel("mean Dice of 138 structures")
     axes.grid(alpha=0.3)
-    axes.legend(loc="lower right", fontsize=8)
+    axes.legend(loc="upper right", fontsize=8)
     figure.tight_layout()
     figure.savefig(file, metadata={"Date": None})
     pyplot.close(figure)

@@ -45,7 +45,7 @@ fn shape(p: [f64; 3]) -> f64 {
 
 /// The velocity of the warp of an image, in voxels; images with numbers 2k and 2k + 1 have opposite ones.
 fn velocity(image: usize, p: [f64; 3]) -> [f64; 3] {
-    let sign = if image % 2 == 0 { 1.0 } else { -1.0 };
+    let sign = if image.is_multiple_of(2) { 1.0 } else { -1.0 };
     let k = (image / 2) as f64;
     let wave = |v: f64, phase: f64| (WAVES * v / SIZE as f64 + phase + 2.0 * k).sin();
     let v = [wave(p[1], 0.3), wave(p[2], 1.1), wave(p[0], 2.0)];
@@ -355,27 +355,29 @@ fn what_cannot_be_used_is_named_and_the_others_make_the_template() {
     assert!(message.contains("two images") && message.contains("unreadable"), "{message}");
 }
 
+/// A subject with the first voxels of its grid, as many as `size` has, whose first one lies at `by` mm along each axis.
+fn moved_to(mut subject: Subject, size: [usize; 3], by: f64) -> Subject {
+    let [nx, ny, _] = subject.image.geometry.size;
+    let (data, labels) = (&subject.image.data, subject.labels.as_ref().expect("labels"));
+    let from = |offset: usize| {
+        let (x, y) = (offset % size[0], offset / size[0] % size[1]);
+        (offset / size[0] / size[1] * ny + y) * nx + x
+    };
+    let count = size.iter().product();
+    let geometry = Geometry::new(size, [2.0; 3]).expect("valid").with_origin([by; 3]);
+    let geometry = geometry.expect("valid");
+    let image = (0..count).map(|offset| data[from(offset)]).collect();
+    let labels = (0..count).map(|offset| labels.data[from(offset)]).collect();
+    subject.labels = Some(LabelMap::new(labels, geometry.clone()).expect("as many"));
+    subject.image = Volume::new(image, geometry).expect("as many");
+    subject
+}
+
 #[test]
 fn images_of_different_grids_and_places_share_a_template() {
     let mut images = cohort(2);
     let far = images[1].1.clone();
-    let place = |mut subject: Subject, size: [usize; 3], by: f64| {
-        let [nx, ny, _] = subject.image.geometry.size;
-        let (data, labels) = (&subject.image.data, subject.labels.as_ref().expect("labels"));
-        let from = |offset: usize| {
-            let (x, y) = (offset % size[0], offset / size[0] % size[1]);
-            (offset / size[0] / size[1] * ny + y) * nx + x
-        };
-        let count = size.iter().product();
-        let geometry = Geometry::new(size, [2.0; 3]).expect("valid").with_origin([by; 3]);
-        let geometry = geometry.expect("valid");
-        let image = (0..count).map(|offset| data[from(offset)]).collect();
-        let labels = (0..count).map(|offset| labels.data[from(offset)]).collect();
-        subject.labels = Some(LabelMap::new(labels, geometry.clone()).expect("as many"));
-        subject.image = Volume::new(image, geometry).expect("as many");
-        subject
-    };
-    images[1].1 = place(far, [SIZE, SIZE, SIZE - 1], 30.0);
+    images[1].1 = moved_to(far, [SIZE, SIZE, SIZE - 1], 30.0);
     let found = Template::new(&images).settings(&quick()).run().expect("two images");
     assert!(found.members.iter().all(|member| member.is_used), "{:?}", found.rounds);
     let dice: Vec<f64> = found.members.iter().map(|m| m.dice.expect("labels")).collect();

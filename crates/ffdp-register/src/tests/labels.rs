@@ -192,7 +192,8 @@ fn the_overlap_counts_by_what_the_similarity_gains() {
     let all = loss(&*channels.with(Arc::new(Mse)), &Compared::new(a.clone(), b.clone()));
     let weight = 0.5 * Mse.usual_gain() / Dice.usual_gain();
     let expected = loss(&Mse, &part(0, 1)) + weight * loss(&Dice, &part(1, 2));
-    assert!((all - expected).abs() < 1e-10, "{all} {expected}");
+    // What keeps a ratio defined, 1e-5 of some 40 voxels, is not scaled as sums are.
+    assert!((all - expected).abs() < 1e-7, "{all} {expected}");
     let alone = loss(&*channels.without(Arc::new(Mse)), &Compared::new(a.clone(), b.clone()));
     assert!((alone - loss(&Mse, &part(0, 1))).abs() < 1e-10);
 }

@@ -250,41 +250,52 @@ const SIZE: usize = 32;
 
 #[test]
 fn every_cell_finds_what_whole_images_find() {
+    check_cells("plain", false, false);
+}
+
+#[test]
+fn every_cell_finds_what_whole_images_find_inside_masks() {
+    check_cells("masks", true, false);
+}
+
+#[test]
+fn every_cell_finds_what_whole_images_of_two_channels_find() {
+    check_cells("channels", false, true);
+}
+
+fn check_cells(content: &str, masked: bool, channels: bool) {
     let pair = pair_of(SIZE, 3);
     let masks = half_heads(&pair);
-    let contents = [("plain", false, false), ("masks", true, false), ("channels", false, true)];
-    for (content, masked, channels) in contents {
-        let images = Images { pair: &pair, masks: masked.then_some(&masks), channels };
-        for (name, stage) in linear().into_iter().chain(deformable(masked || channels)) {
-            let whole = images.on_mesh(&stage, 1);
-            let label = |place: &str| format!("{name}, {content}, {place}");
-            if let Some(field) = &whole.field {
-                assert!(field.iter().any(|u| u.abs() > 0.1), "{}", label("it moves"));
-            }
-            images.on_mesh(&stage, 3).check(&label("three shards"), &whole);
-            let device = |per_voxel: u64| Placement::Device {
-                device: Device::flex(),
-                bytes: per_voxel * (SIZE as u64).pow(3),
-            };
-            let fields = stage.fields();
-            let searched = fields.map(|fields| fields.descent().optimizer);
-            let offloaded = match (&stage, searched) {
-                (_, Some(OptimizerSettings::Lbfgs(_))) => 450,
-                (Stage::Svf(_), _) => 330,
-                _ => 200,
-            };
-            for (place, placement) in [
-                (
-                    "slabs",
-                    Placement::DeviceMesh(DeviceMesh::new(&[Device::flex()], 3).expect("a shard")),
-                ),
-                ("offloaded", device(offloaded)),
-            ] {
-                images.placed(&stage, &placement).check(&label(place), &whole);
-            }
-            for got in images.on_ranks(&stage) {
-                got.check(&label("ranks"), &whole);
-            }
+    let images = Images { pair: &pair, masks: masked.then_some(&masks), channels };
+    for (name, stage) in linear().into_iter().chain(deformable(masked || channels)) {
+        let whole = images.on_mesh(&stage, 1);
+        let label = |place: &str| format!("{name}, {content}, {place}");
+        if let Some(field) = &whole.field {
+            assert!(field.iter().any(|u| u.abs() > 0.1), "{}", label("it moves"));
+        }
+        images.on_mesh(&stage, 3).check(&label("three shards"), &whole);
+        let device = |per_voxel: u64| Placement::Device {
+            device: Device::flex(),
+            bytes: per_voxel * (SIZE as u64).pow(3),
+        };
+        let fields = stage.fields();
+        let searched = fields.map(|fields| fields.descent().optimizer);
+        let offloaded = match (&stage, searched) {
+            (_, Some(OptimizerSettings::Lbfgs(_))) => 450,
+            (Stage::Svf(_), _) => 330,
+            _ => 200,
+        };
+        for (place, placement) in [
+            (
+                "slabs",
+                Placement::DeviceMesh(DeviceMesh::new(&[Device::flex()], 3).expect("a shard")),
+            ),
+            ("offloaded", device(offloaded)),
+        ] {
+            images.placed(&stage, &placement).check(&label(place), &whole);
+        }
+        for got in images.on_ranks(&stage) {
+            got.check(&label("ranks"), &whole);
         }
     }
 }

@@ -1,0 +1,143 @@
+"""A series with known motion: errors and processor seconds of `ffdp register` and of ANTs' motion correction.
+
+The object is a formula (waves and balls in an ellipsoid), so every volume is exact at any position; then comes noise. A
+rigid map that all volumes share is no error of motion correction, and is taken out before the error is measured: the
+distance at the eight corners of the box in the ellipsoid.
+
+    python scripts/peers/series.py --ffdp target/release/ffdp --volumes 20 --ants
+"""
+
+import argparse
+import csv
+import resource
+import subprocess
+import tempfile
+from pathlib import Path
+
+import nibabel
+import numpy
+
+SIZE = (64, 64, 40)
+SPACING = numpy.array([3.3, 3.3, 3.5])
+FIRST = -(numpy.array(SIZE) - 1) / 2 * SPACING
+HALF_AXES = numpy.array([68.0, 82.0, 58.0])
+BALLS = ((20, 10, 5), (-25, -20, 10), (0, 30, -15), (10, -40, 20))
+
+
+def processor_seconds():
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(of.ru_utime + of.ru_stime for of in used)
+
+
+def rotation(angles):
+    """Rx Ry Rz, as the table of `ffdp register` has it."""
+    (cx, cy, cz), (sx, sy, sz) = numpy.cos(angles), numpy.sin(angles)
+    about_x = numpy.array([[1, 0, 0], [0, cx, -sx], [0, sx, cx]])
+    about_y = numpy.array([[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]])
+    about_z = numpy.array([[cz, -sz, 0], [sz, cz, 0], [0, 0, 1]])
+    return about_x @ about_y @ about_z
+
+
+def rigid(angles, translation):
+    map = numpy.eye(4)
+    map[:3, :3], map[:3, 3] = rotation(angles), translation
+    return map
+
+
+def series(volumes, noise):
+    """The volumes, and for each the map from the object at rest to where it is."""
+    random = numpy.random.default_rng(1)
+    lengths, directions = random.uniform(12, 50, 40), random.normal(size=(40, 3))
+    directions /= numpy.linalg.norm(directions, axis=1)[:, None]
+    waves, phases = 2 * numpy.pi * directions / lengths[:, None], random.uniform(0, 2 * numpy.pi, 40)
+    heights = 6 * lengths / lengths.sum()
+
+    def at(points):
+        reach = numpy.linalg.norm(points / HALF_AXES, axis=1)
+        edge = 1 / (1 + numpy.exp((reach - 0.9) * 65 / 4))
+        texture = (heights * numpy.cos(points @ waves.T + phases)).sum(1)
+        balls = sum(-0.5 * numpy.exp(-((points - ball) ** 2).sum(1) / 162) for ball in BALLS)
+        return 1000 * edge * numpy.clip(1 + 0.25 * texture + balls, 0.05, None)
+
+    def walk():
+        steps = numpy.cumsum(random.normal(size=(volumes, 3)), 0)
+        steps -= steps.mean(0)
+        return 2 * steps / numpy.abs(steps).max()
+
+    translations, angles = walk(), numpy.deg2rad(walk())
+    for jump in random.integers(1, volumes, 3):
+        translations[jump:] += 0.7 * random.normal(size=3)
+        angles[jump:] += numpy.deg2rad(0.7 * random.normal(size=3))
+    points = numpy.indices(SIZE).reshape(3, -1).T * SPACING + FIRST
+    images = numpy.zeros((*SIZE, volumes), numpy.int16)
+    for k in range(volumes):
+        values = at((points - translations[k]) @ rotation(angles[k]))
+        values += noise * random.normal(size=len(values))
+        images[..., k] = numpy.round(values).reshape(SIZE)
+    return images, numpy.array([rigid(*of) for of in zip(angles, translations)])
+
+
+def by_ffdp(program, file, reference):
+    with tempfile.TemporaryDirectory() as folder:
+        command = [program, "register", "-m", file, "-o", f"{folder}/out", "--reference", reference]
+        subprocess.run([*command, "--device", "cpu", "-q"], check=True)
+        with open(f"{folder}/out/motion.tsv") as table:
+            rows = list(csv.DictReader(table, delimiter="\t"))
+    numbers = lambda row, what, unit: [float(row[f"{what}_{axis}_{unit}"]) for axis in "xyz"]
+    # The middle of the grid, about which it turns, is the origin here.
+    return numpy.array([rigid(numbers(row, "rotation", "rad"), numbers(row, "translation", "mm")) for row in rows])
+
+
+def by_ants(images):
+    import ants
+
+    image = ants.from_numpy(images.astype(numpy.float32), spacing=(*SPACING, 1.0), origin=(*FIRST, 0.0))
+    found = ants.motion_correction(image)["motion_parameters"]
+    maps = []
+    for files in found:
+        transform = ants.read_transform(files[0] if isinstance(files, (list, tuple)) else files)
+        at = lambda point: numpy.array(ants.apply_ants_transform_to_point(transform, tuple(point)))
+        map = numpy.eye(4)
+        map[:3, 3] = at(numpy.zeros(3))
+        map[:3, :3] = numpy.array([at(axis) - map[:3, 3] for axis in numpy.eye(3)]).T
+        maps.append(map)
+    return numpy.array(maps)
+
+
+def errors(found, truth):
+    """Mean error at the corners, mm, of each volume."""
+    shared = numpy.mean([numpy.linalg.inv(of) @ map for of, map in zip(truth, found)], 0)
+    left, _, right = numpy.linalg.svd(shared[:3, :3])
+    shared[:3, :3] = left @ right
+    signs = numpy.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
+    corners = numpy.c_[signs * HALF_AXES / numpy.sqrt(3), numpy.ones(8)]
+    apart = lambda of, map: (corners @ (of @ shared).T - corners @ map.T)[:, :3]
+    return numpy.array([numpy.linalg.norm(apart(*pair), axis=1).mean() for pair in zip(truth, found)])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ffdp", required=True)
+    parser.add_argument("--volumes", type=int, default=20)
+    parser.add_argument("--noise", type=float, default=20, help="standard deviation; the object has about 1000")
+    parser.add_argument("--ants", action="store_true", help="ANTs as well")
+    arguments = parser.parse_args()
+    images, truth = series(arguments.volumes, arguments.noise)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "series.nii.gz"
+        grid = numpy.diag([*SPACING, 1.0])
+        grid[:3, 3] = FIRST
+        nibabel.save(nibabel.Nifti1Image(images, grid), file)
+        rows = [(f"ffdp, onto the {to}", lambda to=to: by_ffdp(arguments.ffdp, file, to)) for to in ("mean", "middle")]
+        if arguments.ants:
+            rows.append(("ANTs motion_correction", lambda: by_ants(images)))
+        for name, method in rows:
+            start = processor_seconds()
+            found = errors(method(), truth)
+            used = processor_seconds() - start
+            print(f"{name}: mean {found.mean():.3f}, 95 % {numpy.percentile(found, 95):.3f}, "
+                  f"most {found.max():.3f} mm; {used:.1f} s of processor time", flush=True)
+
+
+if __name__ == "__main__":
+    main()
