@@ -2,9 +2,9 @@
 //! [`Stage`]. No other file knows how many there are.
 //!
 //! A method that moves the image as a whole lies in `linear/`; one that improves fields voxel by voxel says which
-//! ([`FieldMethod`]) and has everything else from `deformable/`. A program that uses this crate brings along a
-//! displacement of few parameters as a [`TransformModel`]. Any other method is a [`Method`]: it has the images of its levels from a [`StageRun`], iterates as it likes and says
-//! what it has found.
+//! (`FieldMethod`) and has everything else from `deformable/`. A program that uses this crate brings along a
+//! displacement of few parameters as a [`TransformModel`]. Any other method is a [`Method`]: it has the images of its
+//! levels from a [`StageRun`], iterates as it likes and says what it has found.
 
 pub(super) mod deformable;
 mod discrete;
