@@ -245,6 +245,7 @@ fn requests_that_cannot_work_are_refused_with_a_way_out() {
         ("4d.nii", f, "o", &[], &["2 volumes", "--volume K"]),
         (f, "4d.nii", "o", &["--volume", "2"], &["--volume", "got 2"]),
         (f, "small.nii.gz", "o", &[], &["moving image", "at least 8 voxels", "[6, 6, 6]"]),
+        ("one.nii.gz", "one.nii.gz", "o", &[], &["at least 8 voxels", "[1, 1, 1]"]),
         (f, f, "o", &["--window", "6"], &["window", "odd", "got 6"]),
         (f, f, "o", &["--metric", "mse", "--window", "5"], &["mse has no window"]),
         (f, f, "o", &["--metric", "mi", "--window", "5"], &["mi has no window"]),

@@ -337,7 +337,9 @@ impl<'a> Bytes<'a> {
 
     /// Voxels of the thickest shard with a halo.
     fn block(&self, halo: usize) -> u64 {
-        (self.thickest + 2 * halo as u64).min(self.extent) * self.plane
+        // Of an image of one voxel smoothing reaches without end.
+        let both = (halo as u64).saturating_mul(2);
+        self.thickest.saturating_add(both).min(self.extent) * self.plane
     }
 
     /// Voxels of the moving image in that many of its thickest shards.

@@ -165,6 +165,8 @@ pub fn write_bad_files(folder: &Folder) {
     save("far.nii.gz", &Volume { geometry: far, ..good.clone() });
     let small = Geometry::new([6; 3], [30.0; 3]).and_then(|g| g.with_origin([-75.0; 3]));
     let small = small.expect("valid");
+    let one = Geometry::new([1; 3], [1.0; 3]).expect("valid");
+    save("one.nii.gz", &Volume::new(vec![1.0], one).expect("fits"));
     save("small.nii.gz", &Volume::new((0..216).map(|v| v as f32).collect(), small).expect("fits"));
     write_four_dimensional(folder, &good);
 }
