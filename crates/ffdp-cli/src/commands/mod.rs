@@ -8,6 +8,7 @@ pub mod completions;
 pub mod compose;
 pub mod convert;
 pub mod fuse;
+mod group;
 pub mod import;
 pub mod info;
 mod input;

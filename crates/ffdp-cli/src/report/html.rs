@@ -3,7 +3,7 @@
 use ffdp_train::report::document;
 use maud::{Markup, html as markup};
 
-use super::measures::Measures;
+use super::measures::{Measures, Provenance};
 use super::pictures;
 use super::sections;
 use super::slices::Pictures;
@@ -20,7 +20,7 @@ pub const STYLE: &str = include_str!("style.css");
 pub fn html(measures: &Measures, pictures: &Pictures) -> Result<String> {
     let title = format!("{} to {}", name(&measures.moving.path), name(&measures.fixed.path));
     let content = markup! {
-        (heading(measures, &title))
+        (heading("Image registration", &title, measures.assessment.verdict, &measures.run))
         (sections::headlines(measures))
         (warnings(measures))
         (pictures::figures(pictures))
@@ -33,20 +33,21 @@ pub fn html(measures: &Measures, pictures: &Pictures) -> Result<String> {
     Ok(document(&format!("Registration of {title}"), STYLE, &content))
 }
 
-fn heading(measures: &Measures, title: &str) -> Markup {
-    let (class, verdict) = match measures.assessment.verdict {
+/// What was done, what the page is called, and the verdict.
+pub(super) fn heading(kicker: &str, title: &str, verdict: Verdict, run: &Provenance) -> Markup {
+    let (class, verdict) = match verdict {
         Verdict::Aligned => ("good", "Aligned"),
         Verdict::Doubtful => ("doubtful", "Doubtful"),
         Verdict::Failed => ("bad", "Failed"),
     };
     markup! {
         header {
-            p.kicker { "Image registration" }
+            p.kicker { (kicker) }
             h1 { (title) }
             p.meta {
                 span class={ "verdict " (class) } { (verdict) }
-                " · " (measures.run.time.replace('T', " ").replace('Z', " UTC"))
-                " · ffdp " (measures.run.ffdp_version) " on " (measures.run.device)
+                " · " (run.time.replace('T', " ").replace('Z', " UTC"))
+                " · ffdp " (run.ffdp_version) " on " (run.device)
             }
         }
     }

@@ -9,9 +9,10 @@ use maud::{Markup, PreEscaped, html as markup};
 use serde::Serialize;
 
 use super::charts::{Curve, over_volumes};
-use super::html::STYLE;
+use super::html::{STYLE, heading};
 use super::measures::{Input, Provenance};
 use super::sections::command;
+use super::summary::verdict_word;
 use crate::failure::Result;
 use crate::settings::to_toml;
 
@@ -71,14 +72,6 @@ fn named(volumes: &[usize]) -> String {
     names.join(", ") + &more
 }
 
-fn word(verdict: Verdict) -> [&'static str; 2] {
-    match verdict {
-        Verdict::Aligned => ["good", "Aligned"],
-        Verdict::Doubtful => ["doubtful", "Doubtful"],
-        Verdict::Failed => ["bad", "Failed"],
-    }
-}
-
 /// The text that `register` prints to stdout.
 pub fn summary(measures: &SeriesMeasures) -> String {
     let mut text = String::new();
@@ -86,7 +79,7 @@ pub fn summary(measures: &SeriesMeasures) -> String {
         let _ = writeln!(text, "{name:<22}{value}");
     };
     let SeriesVerdict { verdict, doubtful, failed, not_registered } = &measures.verdict;
-    line("verdict", word(*verdict)[1].to_lowercase());
+    line("verdict", verdict_word(*verdict).into());
     for (name, volumes) in
         [("  doubtful", doubtful), ("  failed", failed), ("  not registered", not_registered)]
     {
@@ -125,17 +118,8 @@ pub fn html(measures: &SeriesMeasures) -> Result<String> {
     let name = measures.moving.path.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.unwrap_or_default();
     let title = format!("{name} onto {}", onto(measures));
-    let [class, verdict] = word(measures.verdict.verdict);
     let content = markup! {
-        header {
-            p.kicker { "Registration of a series" }
-            h1 { (title) }
-            p.meta {
-                span class={ "verdict " (class) } { (verdict) }
-                " · " (measures.run.time.replace('T', " ").replace('Z', " UTC"))
-                " · ffdp " (measures.run.ffdp_version) " on " (measures.run.device)
-            }
-        }
+        (heading("Registration of a series", &title, measures.verdict.verdict, &measures.run))
         (headlines(measures))
         (notes(measures))
         (motion(measures))

@@ -7,13 +7,18 @@ use ffdp_register::verdict::{Assessment, Verdict};
 
 use super::measures::{Measures, Seconds};
 
-/// The verdict, and a line for each thing that speaks against the result.
-pub fn verdict(assessment: &Assessment) -> String {
-    let name = match assessment.verdict {
+/// A verdict as it is printed.
+pub fn verdict_word(verdict: Verdict) -> &'static str {
+    match verdict {
         Verdict::Aligned => "aligned",
         Verdict::Doubtful => "doubtful",
         Verdict::Failed => "failed",
-    };
+    }
+}
+
+/// The verdict, and a line for each thing that speaks against the result.
+pub fn verdict(assessment: &Assessment) -> String {
+    let name = verdict_word(assessment.verdict);
     let reasons = assessment.reasons.iter().map(|reason| format!("  - {reason}\n"));
     format!("{:<22}{name}\n", "verdict") + &reasons.collect::<String>()
 }

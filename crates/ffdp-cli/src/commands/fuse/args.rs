@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{Args, ValueEnum};
 use ffdp_groups::fusion::{FusionMethod, FusionSettings, JointSettings};
 
+use crate::commands::group::GroupArguments;
 use crate::failure::Result;
-use crate::mesh::MeshArguments;
-use crate::nan_policy::NanPolicy;
 use crate::settings::SettingsArguments;
 
 const HELP: &str = "\
@@ -62,37 +61,9 @@ pub struct FuseArguments {
     #[command(flatten)]
     pub settings: SettingsArguments,
 
-    /// Of image files with several volumes, the one to use, from 0.
-    #[arg(long, value_name = "K")]
-    pub volume: Option<usize>,
-    /// How NaN and infinite voxels are handled.
-    #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
-    pub nan_policy: NanPolicy,
-
-    /// Where to compute. Each of several --devices registers atlases of its own.
+    /// How they are read and computed.
     #[command(flatten)]
-    pub mesh: MeshArguments,
-    /// Exit with 3 when an atlas was left out; the labels of the others are written.
-    #[arg(long)]
-    pub strict: bool,
-    /// Continue an unfinished run with the same atlases and settings in the output folder; start anew if there is none.
-    #[arg(long)]
-    pub resume: bool,
-    /// Remove the files of another run from the output folder (those that its manifest.json lists).
-    #[arg(long, conflicts_with = "resume")]
-    pub overwrite: bool,
-    /// Print the predicted memory and disk space, and join nothing.
-    #[arg(long)]
-    pub plan: bool,
-    /// Print metrics.json (with --plan, the plan) to stdout instead of a summary.
-    #[arg(long)]
-    pub json: bool,
-    /// Print errors only, and to stdout only what --json asks for.
-    #[arg(short, long, conflicts_with = "verbose")]
-    pub quiet: bool,
-    /// Print more.
-    #[arg(short, long, action = ArgAction::SetTrue)]
-    pub verbose: bool,
+    pub run: GroupArguments,
 }
 
 /// How labels are joined.

@@ -10,27 +10,24 @@ use std::time::Instant;
 
 use ffdp_groups::Images;
 use ffdp_groups::fusion::{AtlasReport, Fusion, FusionObserver, FusionResult, FusionSettings};
-use ffdp_image::Error;
 use ffdp_image::io::images::{header, write_labels};
-use ffdp_image::io::{check_not_an_input, check_writable, write_text};
-use ffdp_register::{Content, Placement};
+use ffdp_image::io::{check_not_an_input, write_text};
+use ffdp_register::Content;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::commands::cohort_images::ImageFiles;
-use crate::commands::input::{Reading, image};
+use crate::commands::group::{GroupRun, RunFiles, places};
+use crate::commands::input::image;
 use crate::disk::Forecast;
 use crate::failure::{Failure, Result};
-use crate::hash::sha256_of;
 use crate::interrupt::of_command;
-use crate::journal::Opening;
-use crate::manifest::{Claim, Existing, Identity, place};
+use crate::json::to_json;
+use crate::manifest::{Claim, place};
 use crate::memory::{Held, Plan, Sizes, peak_memory_bytes};
-use crate::names::arguments;
-use crate::output::{OutputFolder, Records};
+use crate::output::{self, OutputFolder};
 use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::report::measures::Provenance;
-use crate::settings::to_toml;
 
 /// Bytes that joining takes for a voxel of the target, besides those of a registration.
 const JOINING: u64 = 24;
@@ -38,30 +35,38 @@ const JOINING: u64 = 24;
 /// Registers all atlases to the target and joins their labels.
 pub fn run(request: &FuseArguments) -> Result<()> {
     let clock = Instant::now();
-    let printer = Printer::new(request.quiet, request.verbose);
+    let (printer, reading) = (request.run.printer(), request.run.reading());
     let settings = request.resolve()?;
-    let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
     let atlases =
         ImageFiles::new((Some(&request.list), &[]), &["image", "labels"], reading, printer)?;
     let grid = header(&request.fixed)?.geometry;
     let (plan, sizes) = planned(request, &settings, &atlases, grid)?;
-    if request.plan {
-        return plan.asking(request.mesh.first()).print(request.json);
+    if request.run.plan {
+        return plan.asking(request.run.mesh.first()).print(request.run.json);
     }
     let files = Files::in_folder(&request.output);
-    let (claim, toml) =
-        (files.claim(request, &settings, &atlases)?, to_toml(&settings.registration)?);
+    let claim = files.claim(request, &settings, &atlases)?;
     plan.check_memory()?;
-    files.prepare()?;
+    output::prepare(&files.folder, &files.all())?;
+    forecast(&atlases, &sizes).check(
+        ("the labels and the state of the run", &files.folder),
+        claim.earlier_bytes(),
+        request.run.ignore_disk,
+        printer,
+    )?;
     printer.note(&format!("{} atlases; {}", atlases.count(), plan.in_short()));
     let target = image(&request.fixed, reading, printer)?;
-    let placements = request
-        .mesh
-        .each()
-        .into_iter()
-        .map(|mesh| Ok(Placement::DeviceMesh(mesh.open(&settings.registration, &sizes)?)));
-    let placements = placements.collect::<Result<Vec<_>>>()?;
-    let mut output = files.opened(request, claim, &toml, printer)?;
+    let placements = request.run.placements(&settings.registration, &sizes)?;
+    let run =
+        GroupRun { command: "fuse", product: "a fusion", registration: &settings.registration };
+    let state = files.state();
+    let records = RunFiles {
+        log: &files.log,
+        settings: &files.settings,
+        state: &state,
+        all: files.all().iter().map(|file| file.to_path_buf()).collect(),
+    };
+    let mut output = request.run.open(&run, claim, records, printer)?;
     output.begin()?;
     of_command(
         "interrupted: the same command with --resume goes on from the last atlas that was registered",
@@ -78,7 +83,7 @@ pub fn run(request: &FuseArguments) -> Result<()> {
         write_labels(&files.labels, &found.labels)?;
         let FusionResult { labels, atlases, weighed_voxels } = found;
         let metrics = FuseMetrics {
-            run: Provenance::here(&request.mesh),
+            run: Provenance::here(&request.run.mesh),
             target: place(&request.fixed),
             labels: labels.ids().len(),
             atlases,
@@ -87,7 +92,7 @@ pub fn run(request: &FuseArguments) -> Result<()> {
             seconds: clock.elapsed().as_secs_f64(),
             peak_memory_bytes: peak_memory_bytes(),
         };
-        write_text(&files.metrics, &metrics.json()?)?;
+        write_text(&files.metrics, &to_json(&metrics)?)?;
         Ok(metrics)
     });
     let metrics = finished.inspect_err(|failure| {
@@ -96,17 +101,12 @@ pub fn run(request: &FuseArguments) -> Result<()> {
     output.journal().event("end", json!({"run_seconds": metrics.seconds, "used": metrics.used()}));
     output.complete()?;
     printer.note(&format!("results are in {}", request.output.display()));
-    match request.json {
-        true => print_to_stdout(&metrics.json()?),
-        false => summarise(request.quiet, || metrics.summary()),
+    match request.run.json {
+        true => print_to_stdout(&to_json(&metrics)?),
+        false => summarise(request.run.quiet, || metrics.summary()),
     }?;
-    match metrics.atlases.len() - metrics.used() {
-        left if left > 0 && request.strict => Err(Failure::result(
-            format!("{left} of {} atlases were left out", metrics.atlases.len()),
-            format!("the labels of the others are in {}", request.output.display()),
-        )),
-        _ => Ok(()),
-    }
+    let of = metrics.atlases.len();
+    request.run.strictly(of - metrics.used(), of, "the labels of the others", &request.output)
 }
 
 fn planned(
@@ -119,16 +119,19 @@ fn planned(
     let moving = largest.unwrap_or_else(|| fixed.clone());
     let sizes = Sizes { fixed, moving, content: Content::PLAIN, labels: true };
     let voxels = sizes.fixed.len() as u64;
-    // The state of all atlases during the run.
-    let kept = 8 * voxels * atlases.count() as u64;
-    let disk = Forecast::of_images(voxels, 0);
-    let disk = Forecast { most: disk.most + kept, ..disk };
-    let mut plan =
-        Plan::new(&settings.registration, &sizes, Held::Whole, request.mesh.first(), disk)?;
-    let at_once = request.mesh.each().len() as u64;
+    let (disk, mesh) = (forecast(atlases, &sizes), &request.run.mesh);
+    let mut plan = Plan::new(&settings.registration, &sizes, Held::Whole, mesh.first(), disk)?;
+    let at_once = mesh.each().len() as u64;
     plan.host_peak_bytes =
         at_once * plan.host_peak_bytes + JOINING * voxels + 8 * sizes.moving.len() as u64;
     Ok((plan, sizes))
+}
+
+/// The labels, and during the run the state of all atlases.
+fn forecast(atlases: &ImageFiles, sizes: &Sizes) -> Forecast {
+    let voxels = sizes.fixed.len() as u64;
+    let labels = Forecast::of_images(voxels, 0);
+    Forecast { most: labels.most + 8 * voxels * atlases.count() as u64, ..labels }
 }
 
 /// The files in the output folder.
@@ -154,14 +157,13 @@ impl Files {
         }
     }
 
-    fn all(&self) -> [&PathBuf; 4] {
+    fn all(&self) -> [&Path; 4] {
         [&self.labels, &self.metrics, &self.settings, &self.log]
     }
 
-    fn prepare(&self) -> Result<()> {
-        std::fs::create_dir_all(&self.folder)
-            .map_err(|source| Error::io(&self.folder, "create the output folder", source))?;
-        self.all().into_iter().try_for_each(|file| Ok(check_writable(file)?))
+    /// What the run goes on from.
+    fn state(&self) -> PathBuf {
+        self.checkpoint.join("state")
     }
 
     /// The run's right to the folder.
@@ -172,65 +174,14 @@ impl Files {
         atlases: &ImageFiles,
     ) -> Result<Claim> {
         let inputs: Vec<&Path> = atlases.files().chain([&*request.fixed]).collect();
-        let state = self.checkpoint.join("state");
-        let files: Vec<&Path> =
-            self.all().into_iter().chain([&state]).map(PathBuf::as_path).collect();
+        let state = self.state();
+        let files: Vec<&Path> = self.all().into_iter().chain([&*state]).collect();
         for file in &files {
             check_not_an_input(file, &inputs)?;
         }
-        let existing = match (request.overwrite, request.resume) {
-            (true, _) => Existing::Overwrite,
-            (_, true) => Existing::Resume,
-            _ => Existing::Refuse,
-        };
-        let listed: Vec<String> = atlases.files().map(place).collect();
-        let settings = serde_json::to_string(settings).map_err(|reason| {
-            Failure::defect(format!("settings could not be written: {reason}"))
-        })?;
-        let identity = [
-            ("fixed", Some(place(&request.fixed))),
-            ("atlases", Some(sha256_of(&listed.join("\n")))),
-            ("settings", Some(sha256_of(&settings))),
-            ("volume", request.volume.map(|volume| volume.to_string())),
-            ("nan_policy", Some(format!("{:?}", request.nan_policy))),
-        ];
-        let identity: Identity =
-            identity.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-        Claim::new(&self.folder, ("fuse", identity), &files, &inputs, existing)
-    }
-
-    fn opened(
-        &self,
-        request: &FuseArguments,
-        claim: Claim,
-        toml: &str,
-        printer: Printer,
-    ) -> Result<OutputFolder> {
-        let state = self.checkpoint.join("state");
-        let resumed = request.resume && state.exists();
-        let (opening, kept) = match resumed {
-            true => (Opening::Continued, vec![self.log.clone(), state]),
-            false => (Opening::Anew, Vec::new()),
-        };
-        let version = env!("CARGO_PKG_VERSION");
-        let text = format!(
-            "# How the atlases of a fusion by ffdp {version} were registered.\n# ffdp fuse --settings with this file does it again.\n\n{toml}"
-        );
-        let records = Records {
-            log: self.log.clone(),
-            opening,
-            settings: self.settings.clone(),
-            text,
-            kept,
-            files: self.all().into_iter().cloned().collect(),
-        };
-        let mut output = OutputFolder::new(claim, records, printer)?;
-        output.journal().event(
-            "start",
-            json!({"ffdp_version": version, "device": request.mesh.to_string(),
-                   "command": arguments(), "resumed": resumed}),
-        );
-        Ok(output)
+        let fixed = ("fixed", Some(place(&request.fixed)));
+        let identity = request.run.identity(settings, places(atlases.files()), &[fixed])?;
+        Claim::new(&self.folder, ("fuse", identity), &files, &inputs, request.run.existing())
     }
 }
 
@@ -281,11 +232,6 @@ struct FuseMetrics {
 impl FuseMetrics {
     fn used(&self) -> usize {
         self.atlases.iter().filter(|atlas| atlas.is_used).count()
-    }
-
-    fn json(&self) -> Result<String> {
-        let json = serde_json::to_string_pretty(self);
-        Ok(json.map_err(|reason| Failure::defect(reason.to_string()))? + "\n")
     }
 
     fn summary(&self) -> String {

@@ -12,7 +12,7 @@ use ffdp_groups::series::{
 };
 use ffdp_image::image::Volume;
 use ffdp_image::io::images::{read_volume, write_volume};
-use ffdp_image::io::{check_not_an_input, check_writable, write_text};
+use ffdp_image::io::{check_not_an_input, write_text};
 use ffdp_register::{Content, Placement, Registration, Settings, verdict::Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -28,7 +28,7 @@ use crate::journal::Opening;
 use crate::manifest::{Claim, Existing};
 use crate::memory::{Sizes, peak_memory_bytes};
 use crate::names::arguments;
-use crate::output::{OutputFolder, Records};
+use crate::output::{self, OutputFolder, Records};
 use crate::printer::{Printer, Verbosity, print_to_stdout, summarise};
 use crate::report::measures::{Input, Provenance};
 use crate::report::series::{SeriesMeasures, SeriesSeconds, html, summary};
@@ -88,10 +88,7 @@ pub fn run(request: &RegisterArguments) -> Result<()> {
     images.warnings().iter().for_each(|warning| printer.warning(warning));
     let [fixed, mask] = fixed_and_mask(request, printer)?;
     let grid = fixed.as_ref().map_or(images.grid(), |fixed| &fixed.geometry).clone();
-    std::fs::create_dir_all(&files.folder).map_err(|source| {
-        ffdp_image::Error::io(&files.folder, "create the output folder", source)
-    })?;
-    files.single().into_iter().try_for_each(check_writable)?;
+    output::prepare(&files.folder, &files.single())?;
     let voxels = (grid.len() * images.count()) as u64;
     let fields = if deforms(&settings) { 12 * voxels } else { 0 };
     Forecast::of_images(voxels, fields).check(

@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{Args, ValueEnum};
 use ffdp_groups::template::{Average, Intensities, Sharpening, TemplateSettings};
 use ffdp_register::Settings;
 
+use crate::commands::group::GroupArguments;
 use crate::failure::{Failure, Result};
-use crate::mesh::MeshArguments;
-use crate::nan_policy::NanPolicy;
 use crate::settings::SettingsArguments;
 
 const HELP: &str = "\
@@ -91,44 +90,13 @@ pub struct TemplateArguments {
     #[command(flatten)]
     pub settings: SettingsArguments,
 
-    /// Of image files with several volumes, the one to use, from 0.
-    #[arg(long, value_name = "K")]
-    pub volume: Option<usize>,
-    /// How NaN and infinite voxels are handled.
-    #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
-    pub nan_policy: NanPolicy,
-
-    /// Where to compute. Each of several --devices registers images of its own.
-    #[command(flatten)]
-    pub mesh: MeshArguments,
     /// Do not compute the inverse displacements.
     #[arg(long)]
     pub no_inverse: bool,
-    /// Exit with 3 when an image was left out; all results are written.
-    #[arg(long)]
-    pub strict: bool,
-    /// Continue an unfinished run with the same images and settings in the output folder; start anew if there is none.
-    #[arg(long)]
-    pub resume: bool,
-    /// Remove the files of another run from the output folder (those that its manifest.json lists), when the first new
-    /// file is written.
-    #[arg(long, conflicts_with = "resume")]
-    pub overwrite: bool,
-    /// Start even if the disk seems too small for the results.
-    #[arg(long)]
-    pub ignore_disk: bool,
-    /// Print the predicted memory and disk space, and make no template.
-    #[arg(long)]
-    pub plan: bool,
-    /// Print metrics.json (with --plan, the plan) to stdout instead of a summary.
-    #[arg(long)]
-    pub json: bool,
-    /// Print errors only, and to stdout only what --json asks for.
-    #[arg(short, long, conflicts_with = "verbose")]
-    pub quiet: bool,
-    /// Print more.
-    #[arg(short, long, action = ArgAction::SetTrue)]
-    pub verbose: bool,
+
+    /// How they are read and computed.
+    #[command(flatten)]
+    pub run: GroupArguments,
 }
 
 /// How intensities are averaged.

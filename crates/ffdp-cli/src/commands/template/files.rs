@@ -1,17 +1,16 @@
 //! Where the results of a template go.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use ffdp_groups::template::TemplateSettings;
-use ffdp_image::Error;
-use ffdp_image::io::{check_not_an_input, check_writable};
+use ffdp_image::io::check_not_an_input;
 
 use super::args::TemplateArguments;
 use crate::commands::cohort_images::ImageFiles;
+use crate::commands::group::places;
 use crate::failure::{Failure, Result};
-use crate::hash::sha256_of;
-use crate::manifest::{Claim, Existing, Identity, place};
+use crate::manifest::{Claim, place};
+use crate::output;
 
 /// In the folder of an image.
 pub const AFFINE: &str = "affine.txt";
@@ -84,9 +83,7 @@ impl Files {
 
     /// Makes the folder and tries whether files can be written, before the work.
     pub fn prepare(&self) -> Result<()> {
-        fs::create_dir_all(&self.folder)
-            .map_err(|source| Error::io(&self.folder, "create the output folder", source))?;
-        self.own().into_iter().try_for_each(|file| Ok(check_writable(file)?))
+        output::prepare(&self.folder, &self.own().map(PathBuf::as_path))
     }
 
     /// The run's right to the folder.
@@ -115,34 +112,11 @@ impl Files {
                 "give it another name by a column `name` of a list",
             ));
         }
-        let existing = match (request.overwrite, request.resume) {
-            (true, _) => Existing::Overwrite,
-            (_, true) => Existing::Resume,
-            _ => Existing::Refuse,
-        };
-        let what = ("template", identity(request, settings, images)?);
-        Claim::new(&self.folder, what, &files, &inputs, existing)
+        let more = [
+            ("grid", request.grid.as_deref().map(place)),
+            ("no_inverse", request.no_inverse.then(String::new)),
+        ];
+        let identity = request.run.identity(settings, places(images.files()), &more)?;
+        Claim::new(&self.folder, ("template", identity), &files, &inputs, request.run.existing())
     }
-}
-
-/// What decides the results.
-fn identity(
-    request: &TemplateArguments,
-    settings: &TemplateSettings,
-    images: &ImageFiles,
-) -> Result<Identity> {
-    let mut files: Vec<String> = images.files().map(place).collect();
-    // The order of the list decides nothing.
-    files.sort();
-    let settings = serde_json::to_string(settings)
-        .map_err(|reason| Failure::defect(format!("settings could not be written: {reason}")))?;
-    let all = [
-        ("images", Some(sha256_of(&files.join("\n")))),
-        ("settings", Some(sha256_of(&settings))),
-        ("grid", request.grid.as_deref().map(place)),
-        ("volume", request.volume.map(|volume| volume.to_string())),
-        ("nan_policy", Some(format!("{:?}", request.nan_policy))),
-        ("no_inverse", request.no_inverse.then(String::new)),
-    ];
-    Ok(all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
 }

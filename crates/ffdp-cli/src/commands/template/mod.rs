@@ -17,59 +17,55 @@ use ffdp_groups::template::{Template, TemplateResult, TemplateSettings};
 use ffdp_image::image::Geometry;
 use ffdp_image::io::images::{header, write_displacement, write_labels, write_volume};
 use ffdp_image::io::{write_affine, write_text};
-use ffdp_register::{Content, Placement};
+use ffdp_register::Content;
 use serde_json::json;
 
 use self::files::Files;
 use self::watch::Watch;
 use crate::commands::cohort_images::ImageFiles;
-use crate::commands::input::Reading;
+use crate::commands::group::{GroupRun, RunFiles};
 use crate::disk::{Forecast, Written};
 use crate::failure::{Failure, Result};
 use crate::interrupt::of_command;
-use crate::journal::Opening;
-use crate::manifest::Claim;
 use crate::memory::{Held, Plan, Sizes, peak_memory_bytes};
-use crate::names::arguments;
-use crate::output::{OutputFolder, Records};
 use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::report::measures::Provenance;
 use crate::report::template::{MemberFiles, TemplateMetrics, page, summary};
-use crate::settings::{deforms, to_toml};
+use crate::settings::deforms;
 
 /// Makes a template and writes it, with the maps to all images.
 pub fn run(request: &TemplateArguments) -> Result<()> {
     let clock = Instant::now();
-    let printer = Printer::new(request.quiet, request.verbose);
+    let (printer, reading) = (request.run.printer(), request.run.reading());
     let settings = request.resolve()?;
-    let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
     let named = (request.list(), request.files());
     let images = ImageFiles::new(named, &["image"], reading, printer)?;
     let grid = request.grid.as_ref().map(header).transpose()?.map(|header| header.geometry);
     let (plan, sizes) = planned(request, &settings, &images, grid.as_ref())?;
-    if request.plan {
-        return plan.asking(request.mesh.first()).print(request.json);
+    if request.run.plan {
+        return plan.asking(request.run.mesh.first()).print(request.run.json);
     }
     let files = Files::of(request, &images);
-    let (claim, toml) =
-        (files.claim(request, &settings, &images)?, to_toml(&settings.registration)?);
+    let claim = files.claim(request, &settings, &images)?;
     plan.check_memory()?;
     files.prepare()?;
     forecast(&settings, &images, &sizes).check(
         ("the results of the template", &files.folder),
         claim.earlier_bytes(),
-        request.ignore_disk,
+        request.run.ignore_disk,
         printer,
     )?;
     printer.note(&format!("{} images; {}", images.count(), plan.in_short()));
-    let placements = request
-        .mesh
-        .each()
-        .into_iter()
-        .map(|mesh| Ok(Placement::DeviceMesh(mesh.open(&settings.registration, &sizes)?)));
-    let placements = placements.collect::<Result<Vec<_>>>()?;
-    let resumed = request.resume && files.state().exists();
-    let output = opened(request, (&files, claim), &toml, (resumed, printer))?;
+    let placements = request.run.placements(&settings.registration, &sizes)?;
+    let run = GroupRun {
+        command: "template",
+        product: "a template",
+        registration: &settings.registration,
+    };
+    let state = files.state();
+    let records =
+        RunFiles { log: &files.log, settings: &files.settings, state: &state, all: files.all() };
+    let output = request.run.open(&run, claim, records, printer)?;
     let mut watch = Watch::new(output, printer);
     of_command(
         "interrupted: the same command with --resume goes on from the last image that was registered",
@@ -90,7 +86,7 @@ pub fn run(request: &TemplateArguments) -> Result<()> {
     let finished = found.map_err(Failure::from).and_then(|found| {
         let members = write(request, &files, &found, printer)?;
         let metrics = TemplateMetrics {
-            run: Provenance::here(&request.mesh),
+            run: Provenance::here(&request.run.mesh),
             images: images.count(),
             grid: found.grid().clone(),
             members,
@@ -112,23 +108,12 @@ pub fn run(request: &TemplateArguments) -> Result<()> {
     output.journal().event("end", json!({"run_seconds": seconds, "used": metrics.used()}));
     output.complete()?;
     printer.note(&format!("results are in {}", request.output.display()));
-    match request.json {
+    match request.run.json {
         true => print_to_stdout(&metrics.json()?),
-        false => summarise(request.quiet, || summary(&metrics)),
+        false => summarise(request.run.quiet, || summary(&metrics)),
     }?;
-    strictly(request, &metrics)
-}
-
-/// With --strict an image that was left out is a failure of the command.
-fn strictly(request: &TemplateArguments, metrics: &TemplateMetrics) -> Result<()> {
-    match metrics.images - metrics.used() {
-        0 => Ok(()),
-        left if request.strict => Err(Failure::result(
-            format!("{left} of {} images were left out", metrics.images),
-            format!("the results and a report are in {}", request.output.display()),
-        )),
-        _ => Ok(()),
-    }
+    let left_out = metrics.images - metrics.used();
+    request.run.strictly(left_out, metrics.images, "the results and a report", &request.output)
 }
 
 /// What a registration and an average take, as far as headers show; and the grids that were counted with.
@@ -158,10 +143,10 @@ fn planned(
         Sizes { fixed, moving: largest, content: Content::PLAIN, labels: images.has_labels() };
     let disk = forecast(settings, images, &sizes);
     let mut plan =
-        Plan::new(&settings.registration, &sizes, Held::Whole, request.mesh.first(), disk)?;
+        Plan::new(&settings.registration, &sizes, Held::Whole, request.run.mesh.first(), disk)?;
     // One image is read ahead, and each device has one.
     let ahead = 4 * sizes.moving.len() as u64;
-    let at_once = request.mesh.each().len() as u64;
+    let at_once = request.run.mesh.each().len() as u64;
     plan.host_peak_bytes = (at_once * plan.host_peak_bytes).max(averaging) + ahead;
     Ok((plan, sizes))
 }
@@ -179,40 +164,6 @@ fn forecast(settings: &TemplateSettings, images: &ImageFiles, sizes: &Sizes) -> 
         expected: count * one.expected + own.expected,
         most: count * one.most + own.most,
     }
-}
-
-fn opened(
-    request: &TemplateArguments,
-    (files, claim): (&Files, Claim),
-    toml: &str,
-    (resumed, printer): (bool, Printer),
-) -> Result<OutputFolder> {
-    let (opening, kept) = match resumed {
-        true => (Opening::Continued, vec![files.log.clone(), files.state()]),
-        false => (Opening::Anew, Vec::new()),
-    };
-    if request.resume && !resumed {
-        printer.note("there is no state to go on from: starting anew");
-    }
-    let version = env!("CARGO_PKG_VERSION");
-    let text = format!(
-        "# How the images of a template by ffdp {version} were registered.\n# ffdp template --settings with this file does it again.\n\n{toml}"
-    );
-    let records = Records {
-        log: files.log.clone(),
-        opening,
-        settings: files.settings.clone(),
-        text,
-        kept,
-        files: files.all(),
-    };
-    let mut output = OutputFolder::new(claim, records, printer)?;
-    output.journal().event(
-        "start",
-        json!({"ffdp_version": version, "device": request.mesh.to_string(),
-               "command": arguments(), "resumed": resumed}),
-    );
-    Ok(output)
 }
 
 /// Writes the volumes and the maps; the files of each member, and how well its inverse undoes its map.
