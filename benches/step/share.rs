@@ -92,7 +92,7 @@ pub fn measure(
         let item = |store: &OnDevice| Item {
             moving: store.tensors(&samples[0]),
             fixed: store.tensors(&samples[1]),
-            pair: Prepared { moving: samples[0].clone(), fixed: samples[1].clone() },
+            pair: Prepared { moving: samples[0].clone(), fixed: samples[1].clone(), changes: None },
             picture: None,
             waited: 0.0,
         };

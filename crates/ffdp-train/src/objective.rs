@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Int, Tensor};
 use ffdp_burn::baseline;
-use ffdp_burn::losses::{
-    SimilarityLoss, bending_energy, diffusion, label_dice_loss, memberships, soft_dice,
-};
+use ffdp_burn::losses::{SimilarityLoss, bending_energy, diffusion, label_dice_loss};
 use ffdp_burn::ops;
+use ffdp_burn::ops::label_dice::LabelDiceOptions;
 use ffdp_image::Result;
-use ffdp_image::image::LabelMap;
 use ffdp_image::metrics::{DiceScores, dice, dice_of, warp_labels};
 use ffdp_nets::{Deformation, Network};
 use ffdp_parallel::{DisplacementBounds, Sharded};
@@ -153,18 +151,14 @@ impl Operations {
     }
 
     /// One minus the mean soft Dice of the labels `ids`, `[1]`.
-    fn overlap(&self, item: &Item, maps: [&LabelMap; 2], u: Tensor<5>, ids: &[i32]) -> Tensor<1> {
-        let device = item.moving.image.device();
+    fn overlap(&self, labels: [Tensor<5, Int>; 2], u: Tensor<5>, ids: &[i32]) -> Tensor<1> {
+        let [moving, fixed] = labels;
         match self {
-            Self::Fused(_) => {
-                let [moving, fixed] = labels_on_device(item, maps);
-                label_dice_loss(moving, fixed, u, ids)
-            }
+            Self::Fused(_) => label_dice_loss(moving, fixed, u, ids),
             Self::Baseline { .. } => {
-                let channels =
-                    |map: &LabelMap| memberships(&map.data, map.geometry.dims(), ids, &device);
-                let [moving, fixed] = maps.map(channels);
-                soft_dice(baseline::warp(moving, u), fixed)
+                let options = LabelDiceOptions::default();
+                let scores = baseline::label_dice(moving, fixed, u, ids, &options);
+                scores.mean().neg().add_scalar(1.0)
             }
         }
     }
@@ -177,15 +171,6 @@ impl Operations {
             }
         }
     }
-}
-
-/// The labels of moving and fixed, where the images are.
-fn labels_on_device(item: &Item, maps: [&LabelMap; 2]) -> [Tensor<5, Int>; 2] {
-    let samples = [&item.moving, &item.fixed];
-    std::array::from_fn(|i| {
-        let there = samples[i].labels.clone();
-        there.unwrap_or_else(|| maps[i].to_tensor(&item.moving.image.device()))
-    })
 }
 
 /// A pair in parts, and what a network predicts for it.
@@ -218,8 +203,8 @@ impl Objective {
         let smoothness = self.operations.smoothness(deformation, self.regularizer);
         let mut total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
         let mut overlap = Tensor::zeros([1], &displacement.device());
-        if let Some((maps, ids)) = self.labels(item) {
-            overlap = self.operations.overlap(item, maps, displacement, &ids);
+        if let Some((labels, ids)) = self.labels(item) {
+            overlap = self.operations.overlap(labels, displacement, &ids);
             total = total + overlap.clone().mul_scalar(self.dice_weight);
         }
         (Terms { total, similarity, smoothness, overlap }, moved)
@@ -246,19 +231,18 @@ impl Objective {
         };
         let mut total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
         let mut overlap = Tensor::zeros([1], &total.device());
-        if let Some((maps, ids)) = self.labels(item) {
-            let labels = labels_on_device(item, maps);
+        if let Some((labels, ids)) = self.labels(item) {
             overlap = ffdp_parallel::ops::label_dice_loss(labels, displacement, &bounds, &ids);
             total = total + overlap.clone().mul_scalar(self.dice_weight);
         }
         Ok((Terms { total, similarity, smoothness, overlap }, moved))
     }
 
-    /// The maps of moving and fixed with the evaluated labels that both have; `None` without labels
-    /// or without weight.
-    fn labels<'a>(&self, item: &'a Item) -> Option<([&'a LabelMap; 2], Vec<i32>)> {
-        let moving = item.pair.moving.labels.as_ref().filter(|_| self.dice_weight > 0.0)?;
-        let fixed = item.pair.fixed.labels.as_ref()?;
+    /// The labels of moving and fixed, and which of them are evaluated and in both; `None` without labels or without
+    /// weight.
+    fn labels(&self, item: &Item) -> Option<([Tensor<5, Int>; 2], Vec<i32>)> {
+        let moving = item.moving.labels.clone().filter(|_| self.dice_weight > 0.0)?;
+        let fixed = item.fixed.labels.clone()?;
         let wanted = |id: &&i32| {
             let evaluated = self.evaluated_labels.as_ref().is_none_or(|ids| ids.contains(id));
             evaluated && item.pair.moving.ids.contains(id)

@@ -1,7 +1,7 @@
 //! A run that is about to start or to continue: its recipe, its folder, what is done already.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ffdp_image::io::write_text;
 use ffdp_image::{Error, Result};
@@ -60,11 +60,7 @@ impl TrainingRun {
             ));
         }
         settings.validate()?;
-        // The run may be resumed from another working directory.
-        if let Some(data) = &settings.data {
-            settings.data =
-                Some(fs::canonicalize(data).map_err(|error| Error::io(data, "find", error))?);
-        }
+        settings.data = found(settings.data)?;
         Ok(Self { settings, folder, done: 0, plain: false })
     }
 
@@ -72,9 +68,10 @@ impl TrainingRun {
     ///
     /// # Errors
     /// A folder without a run, settings without meaning or that differ from those of the run.
-    pub fn resume(settings: Settings, out: &Path) -> Result<Self> {
+    pub fn resume(mut settings: Settings, out: &Path) -> Result<Self> {
         let folder = RunFolder::new(out);
         settings.validate()?;
+        settings.data = found(settings.data)?;
         check_same(&file::read(&folder.settings())?, &settings)?;
         let done = checkpoint::last_complete(&folder.checkpoints())?;
         if done >= settings.epochs {
@@ -98,6 +95,13 @@ impl TrainingRun {
         let text = file::to_toml(&self.settings);
         write_text(&self.folder.settings(), &format!("{heading}{text}"))
     }
+}
+
+/// A path that holds in any working directory: a run may be resumed from another one.
+fn found(data: Option<PathBuf>) -> Result<Option<PathBuf>> {
+    let find =
+        |data: PathBuf| fs::canonicalize(&data).map_err(|error| Error::io(&data, "find", error));
+    data.map(find).transpose()
 }
 
 fn check_same(saved: &Settings, given: &Settings) -> Result<()> {

@@ -2,7 +2,7 @@
 
 mod curves;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::Device;
@@ -301,6 +301,27 @@ fn lists_of_images_are_trained_in_random_pairs() {
     assert_eq!(augmented, few);
     let first = |records: &[Record]| journal::number(&records[0], "similarity");
     assert_ne!(first(&plain), first(&augmented));
+}
+
+#[test]
+fn a_run_is_resumed_by_the_same_command_with_a_relative_folder_of_images() {
+    let _alone = one_run_at_a_time();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for k in 0..2 {
+        let subject = subject(&PhantomSettings::with_size([32; 3]), k).expect("valid settings");
+        write_volume(folder.path().join(format!("{k}.nii.gz")), &subject.image).expect("writable");
+    }
+    let here = std::env::current_dir().expect("there is one");
+    let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+    let relative = up.join(folder.path().strip_prefix("/").expect("a whole path"));
+    let out = folder.path().join("run");
+    let [data, out] = [&relative, &out].map(|path| path.to_str().expect("plain"));
+    let train = |epochs: &str, more: &[&str]| {
+        let flags = ["--data", data, "--out", out, "--epochs", epochs, "--pairs", "1", "--plain"];
+        run(&parse(&[&flags[..], more].concat()))
+    };
+    train("1", &[]).expect("a run");
+    train("2", &["--resume"]).expect("a resumed run");
 }
 
 #[test]

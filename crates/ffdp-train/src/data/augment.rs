@@ -2,13 +2,14 @@
 //!
 //! Geometry is applied as a map of physical space while an image comes onto the network's grid, so
 //! that image and labels are interpolated once, by the same map. Mirroring is the same for both
-//! images of a pair; everything else is drawn for each image by itself.
+//! images of a pair; everything else is drawn for each image by itself. All of it is computed where the training is:
+//! sixteen processor cores took four times as long as a GPU took for the step.
 
+use burn::tensor::{Distribution, Tensor};
 use ffdp_image::Result;
 use ffdp_image::image::{Affine, Geometry, Matrix3, Physical};
-use rand::{Rng, SeedableRng};
+use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, StandardNormal};
 
 use crate::settings::Augmentation;
 
@@ -31,7 +32,15 @@ pub struct ImageDraw {
     gamma: f32,
     factor: f32,
     noise: f32,
-    seed: u64,
+}
+
+/// What is changed of one image, while it comes onto a grid.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// From points of the grid to points of the image.
+    pub map: Affine<Physical, Physical>,
+    /// Of its intensities.
+    pub draw: ImageDraw,
 }
 
 impl Draw {
@@ -78,20 +87,22 @@ impl ImageDraw {
             gamma: within(amounts.gamma).exp() as f32,
             factor: within(amounts.brightness).exp() as f32,
             noise: within(amounts.noise).abs() as f32,
-            seed: random.random(),
         }
     }
 
-    /// Changes intensities in 0..1.
-    pub fn apply(&self, values: &mut [f32]) {
-        let mut random = ChaCha8Rng::seed_from_u64(self.seed);
-        for value in values {
-            *value = self.factor * value.max(0.0).powf(self.gamma);
-            if self.noise > 0.0 {
-                let normal: f32 = StandardNormal.sample(&mut random);
-                *value += self.noise * normal;
-            }
+    /// Changes intensities in 0..1, `[1, 1, D, H, W]`; noise comes from the generator of their device.
+    pub fn apply(&self, image: Tensor<5>) -> Tensor<5> {
+        let changed = match self.gamma {
+            1.0 => image,
+            gamma => image.clamp_min(0.0).powf_scalar(gamma),
+        };
+        let changed = changed.mul_scalar(self.factor);
+        if self.noise == 0.0 {
+            return changed;
         }
+        let normal = Distribution::Normal(0.0, f64::from(self.noise));
+        let noise = Tensor::random(changed.shape(), normal, &changed.device());
+        changed + noise
     }
 }
 
@@ -110,6 +121,9 @@ fn rotation(axis: usize, angle: f64) -> Matrix3 {
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::Device;
+    use rand::SeedableRng;
+
     use super::*;
 
     const ALL: Augmentation = Augmentation {
@@ -169,8 +183,8 @@ mod tests {
     fn noise_has_the_deviation_that_was_drawn() {
         let noise = Augmentation { noise: 0.1, ..Augmentation::default() };
         let draw = Draw::new(&noise, &mut ChaCha8Rng::seed_from_u64(0)).expect("asked for");
-        let mut values = vec![0.5f32; 20_000];
-        draw.fixed.apply(&mut values);
+        let image = Tensor::<5>::full([1, 1, 20, 20, 50], 0.5, &Device::flex());
+        let values = draw.fixed.apply(image).try_into_vec_as::<f32>().expect("on the host");
         let variance = values.iter().map(|v| f64::from(v - 0.5).powi(2)).sum::<f64>() / 2e4;
         let expected = f64::from(draw.fixed.noise);
         // The deviation of 20000 draws is known to 0.5 %.

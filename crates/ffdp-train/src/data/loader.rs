@@ -90,7 +90,7 @@ impl Loader {
         devices: &[Device],
         range: (usize, usize),
     ) -> Self {
-        let trains_labels = settings.dice_weight > 0.0 && !settings.baseline;
+        let trains_labels = settings.dice_weight > 0.0;
         let room_bytes = settings.cache_mib << 20;
         let place = |device| Arc::new(OnDevice::new(device, trains_labels, room_bytes));
         Self {
@@ -197,12 +197,10 @@ impl Iterator for Iter<'_> {
         let place = &self.places[self.done % self.batch % self.places.len()];
         self.done += 1;
         let asked = Instant::now();
-        let item = self.queue.next().map(|pair| Item {
-            moving: place.tensors(&pair.moving),
-            fixed: place.tensors(&pair.fixed),
-            pair,
-            picture: self.picture.take(),
-            waited: asked.elapsed().as_secs_f64(),
+        let item = self.queue.next().map(|pair| {
+            let [moving, fixed] = place.pair(&pair);
+            let waited = asked.elapsed().as_secs_f64();
+            Item { moving, fixed, pair, picture: self.picture.take(), waited }
         });
         Some(item.map_err(DatasetError::new))
     }

@@ -22,9 +22,10 @@ mod synthetic;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ffdp_image::image::Geometry;
 use ffdp_image::{Error, Result};
 
-pub use augment::Draw;
+pub use augment::{Change, Draw};
 pub use cache::INTENSITY_PERCENTILES;
 pub use loader::{Item, Loader};
 pub use on_device::{OnDevice, Tensors};
@@ -77,13 +78,27 @@ impl Pair {
     }
 }
 
-/// Both images of a pair on one grid, as the network sees them.
+/// Both images of a pair on one grid, as the network sees them; in a training with augmentation on their own grids, and
+/// what is yet to be changed.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     /// The image that is deformed.
     pub moving: Arc<Sample>,
     /// The image that stays.
     pub fixed: Arc<Sample>,
+    /// What [`OnDevice`] changes.
+    pub changes: Option<Changes>,
+}
+
+/// The random changes of a pair, and the grid that its images come onto.
+#[derive(Clone, Debug)]
+pub struct Changes {
+    /// The grid of the network.
+    pub grid: Geometry,
+    /// Of the image that is deformed.
+    pub moving: Change,
+    /// Of the image that stays.
+    pub fixed: Change,
 }
 
 /// What is trained on.

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use burn::tensor::{Device, Int, Tensor};
 
-use super::Sample;
+use super::prepare::changed;
+use super::{Change, Prepared, Sample};
 
 /// A sample on a device, `[1, 1, D, H, W]`.
 #[derive(Clone, Debug)]
@@ -49,6 +50,17 @@ impl OnDevice {
     /// The same for another device.
     pub fn on(&self, device: &Device) -> Self {
         Self::new(device, self.labels, self.room_bytes)
+    }
+
+    /// The tensors of the moving and of the fixed image, on one grid.
+    pub fn pair(&self, pair: &Prepared) -> [Tensors; 2] {
+        let Some(changes) = &pair.changes else {
+            return [&pair.moving, &pair.fixed].map(|sample| self.tensors(sample));
+        };
+        let change = |sample: &Arc<Sample>, change: &Change| {
+            changed(self.tensors(sample), &sample.image.geometry, change, &changes.grid)
+        };
+        [change(&pair.moving, &changes.moving), change(&pair.fixed, &changes.fixed)]
     }
 
     /// The tensors of a sample.

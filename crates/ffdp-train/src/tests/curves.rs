@@ -121,7 +121,7 @@ fn train(name: &str, golden: &Value, device: &Device) -> Vec<f64> {
         let item = Item {
             moving: on_device.tensors(moving),
             fixed: on_device.tensors(fixed),
-            pair: Prepared { moving: moving.clone(), fixed: fixed.clone() },
+            pair: Prepared { moving: moving.clone(), fixed: fixed.clone(), changes: None },
             picture: None,
             waited: 0.0,
         };
