@@ -12,6 +12,11 @@ use support::{Folder, ffdp};
 
 /// Soft spheres, shifted along x by so many mm.
 fn volume(shift_mm: f64) -> Volume {
+    breathing(shift_mm, 1.0)
+}
+
+/// The same, so many times as wide.
+fn breathing(shift_mm: f64, wider: f64) -> Volume {
     let grid = Geometry::new([28, 28, 20], [5.0; 3]).expect("positive");
     let spheres = [([60.0, 70.0, 50.0], 900.0, 28.0), ([82.0, 60.0, 44.0], 500.0, 12.0)];
     let value = |offset: usize| {
@@ -19,7 +24,7 @@ fn volume(shift_mm: f64) -> Volume {
         let sphere = |(c, height, width): &([f64; 3], f64, f64)| {
             let away = [p[0] - c[0] - shift_mm, p[1] - c[1], p[2] - c[2]];
             let squares = away.iter().map(|v| v * v).sum::<f64>();
-            height * (-squares / (2.0 * width * width)).exp()
+            height * (-squares / (2.0 * (width * wider).powi(2))).exp()
         };
         // No two voxels alike, so that the background is no constant.
         (spheres.iter().map(sphere).sum::<f64>() + (offset * 7919 % 13) as f64) as f32
@@ -79,6 +84,36 @@ fn a_series_is_registered_to_itself_and_its_transforms_are_applied() {
     let run = ffdp(&["register", "-m", &series, "-o", &out]);
     assert_eq!(run.code, 1, "{}", run.stderr);
     assert!(run.stderr.contains("--overwrite"), "{}", run.stderr);
+}
+
+#[test]
+fn a_series_that_breathes_is_deformed_and_its_deformations_are_applied() {
+    let folder = Folder::new();
+    let wider = [1.0, 1.06, 1.12, 1.06];
+    let volumes: Vec<Volume> = wider.iter().map(|wider| breathing(0.0, *wider)).collect();
+    let (series, out) = (folder.path("ct4d.nii.gz"), folder.path("out"));
+    write_volumes(&series, &volumes, 2.0).expect("writable");
+    let flags = ["--transform", "greedy", "--metric", "mse", "--reference", "first"];
+    ffdp(&[&["register", "-m", &series, "-o", &out], &flags[..]].concat()).succeeded();
+    for k in 1..wider.len() {
+        assert!(
+            fs::exists(folder.path(&format!("out/transforms/{k:04}_warp.nii.gz"))).expect("known")
+        );
+    }
+    let warped = read_volumes(folder.path("out/warped.nii.gz")).expect("a series");
+    let apart = |a: &Volume, b: &Volume| {
+        let pairs = a.data.iter().zip(&b.data);
+        pairs.map(|(a, b)| f64::from((a - b).abs())).sum::<f64>()
+    };
+    for k in 1..wider.len() {
+        let [before, after] = [&volumes[k], &warped[k]].map(|volume| apart(volume, &volumes[0]));
+        // A rigid map alone leaves all of it: the spheres stay where they are.
+        assert!(after < 0.4 * before, "volume {k}: {before} before, {after} after");
+    }
+    let again = folder.path("again.nii.gz");
+    ffdp(&["apply", "-i", &series, "-t", &out, "-o", &again]).succeeded();
+    let bytes = |name: &str| fs::read(folder.path(name)).expect("written");
+    assert!(bytes("again.nii.gz") == bytes("out/warped.nii.gz"), "other bits than the run itself");
 }
 
 #[test]

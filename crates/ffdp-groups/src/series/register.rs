@@ -122,7 +122,8 @@ impl<'a> RegisterSeries<'a> {
         let deforms = settings.stages.iter().any(|stage| !stage.is_linear());
         let (volume, fixed) = (self.images.grid().len() as u64, self.grid().len() as u64);
         let work = settings.stages.iter().map(Stage::host_bytes_per_voxel).max().unwrap_or(0);
-        let (batch, at_work) = if deforms { (1, 1) } else { (BATCH, threads(&self.placement)) };
+        let placement = self.placed(&settings);
+        let (batch, at_work) = if deforms { (1, 1) } else { (BATCH, threads(&placement)) };
         batch * OF_A_VOLUME * volume
             + OF_THE_REFERENCE * fixed
             + at_work as u64 * (work * fixed + 8 * volume)
@@ -179,6 +180,7 @@ impl<'a> RegisterSeries<'a> {
             Some(placed) => Starts::Earlier(placed),
             None => Starts::Neighbours(&self.initial),
         };
+        let placement = self.placed(settings);
         let pass = Pass {
             images: self.images,
             fixed,
@@ -189,11 +191,28 @@ impl<'a> RegisterSeries<'a> {
             },
             settings,
             starts,
-            placement: &self.placement,
-            threads: threads(&self.placement),
+            placement: &placement,
+            threads: threads(&placement),
             number,
         };
         pass.run(mean, &mut *self.observer)
+    }
+
+    /// Where a pass is computed: on the processor's cores, several volumes at a time, where all levels are as small as
+    /// those of [`motion_settings`]. A GPU has less to do there than to begin: 300 volumes of 64x64x40 voxels took an H100
+    /// 23 s, and its host's cores 6 (benchmarks/series.json).
+    fn placed(&self, settings: &Settings) -> Placement {
+        const SMALL: f64 = 48.0 * 48.0 * 48.0;
+        let voxels = self.grid().len() as f64;
+        let is_small = |stage: &Stage| {
+            stage.is_linear() && stage.levels().iter().all(|l| voxels <= SMALL * l.shrink.powi(3))
+        };
+        match &self.placement {
+            Placement::DeviceMesh(_) if settings.stages.iter().all(is_small) => {
+                Placement::from(&Device::flex())
+            }
+            given => given.clone(),
+        }
     }
 
     /// The volume in the middle that can be used, or the next to it.
