@@ -151,14 +151,16 @@ impl Chain<'_> {
     /// A displacement on its own grid, as it lies in RAS mm before the steps that lead to it.
     fn displace(&mut self, step: &Value) -> Result<()> {
         let path = step["path"].as_str().ok_or_else(|| self.odd(step))?;
-        let mut folder = inside(self.folder, self.file, path)?;
-        // Some name the array of the finest level.
-        if metadata(&folder).is_ok_and(|(_, ome)| ome.is_null()) {
-            folder.pop();
-        }
-        let (values, read) = read_displacement(&folder)?;
+        let named = inside(self.folder, self.file, path)?;
+        // Some name the array of the finest level, which may be folders below its image.
+        let is_image = |folder: &&Path| {
+            metadata(folder).is_ok_and(|(_, ome)| !ome["multiscales"].is_null())
+        };
+        let mut above = named.ancestors().take_while(|folder| *folder != self.folder);
+        let folder = above.find(is_image).unwrap_or(&named);
+        let (values, read) = read_displacement(folder)?;
         let back = self.frame.inverse().map_err(Error::in_file(self.file))?;
-        let placed = Geometry::from_affine(read.size, field(&folder)?.then(&back));
+        let placed = Geometry::from_affine(read.size, field(folder)?.then(&back));
         let placed = placed.map_err(Error::in_file(self.file))?;
         // To the bit where the field says so itself.
         let geometry = if read.same_grid(&placed, SAME) { read } else { placed };

@@ -1,7 +1,7 @@
 """OME-Zarr 0.6 transforms and images between ffdp, ngff-zarr, zarrs (as zarrista), zarr-python and ome-zarr-py.
 
-    python3 -m venv v && v/bin/pip install -r scripts/peers/ome_zarr.txt
-    v/bin/python scripts/peers/ome_zarr.py target/release/ffdp
+    python3 -m venv v && v/bin/pip install -r scripts/peers/ngff.txt
+    v/bin/python scripts/peers/ngff.py target/release/ffdp
 
 Makes an image, a matrix and a displacement on an oblique and on a straight grid with numbers of its own, has ffdp write them, and
 demands that the others read the same numbers, that their schemas hold, and that ffdp reads what ngff-zarr writes. Ends with 1
@@ -14,13 +14,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+import dask.array
 import nibabel
 import ngff_zarr
 import numpy as np
 import zarr
 import zarrista
 from jsonschema import Draft202012Validator
-from ngff_zarr.v06.zarr_metadata import Affine, CoordinateSystemIdentifier, Displacements, Sequence
+from ngff_zarr.v06.zarr_metadata import Affine, CoordinateSystemIdentifier, Displacements, TransformSequence
 from ome_zarr.io import parse_url
 from ome_zarr.reader import Reader
 from referencing import Registry, Resource
@@ -143,7 +144,7 @@ def check_chain(folder, ffdp):
     same("matrix by ngff-zarr", matrix_of(transform), MATRIX, 1e-9)
     ffdp("compose", "-t", folder / "warp.nii.gz", "-t", folder / "affine.txt", "-o", folder / "chain.zarr")
     transform = ngff_zarr.from_ome_zarr(folder / "chain.zarr", kind="transformation", validate=True)
-    assert isinstance(transform, Sequence), transform
+    assert isinstance(transform, TransformSequence), transform
     # By the specification: point after point through the steps, at the centres of the voxels of the field.
     grid = (oblique if len(transform.transformations) == 3 else straight)()
     index = np.stack(np.meshgrid(*map(np.arange, SIZE), indexing="ij"), -1)
@@ -177,8 +178,8 @@ def check_theirs(folder, ffdp):
     numbers = np.array(line.split()[1:], float)
     same("matrix of ngff-zarr", np.column_stack([numbers[:9].reshape(3, 3), numbers[9:]]), MATRIX, 1e-9)
     origin = LPS @ straight()[:3, 3]
-    field = ngff_zarr.to_ngff_image(
-        1000 * vectors().transpose(3, 2, 1, 0)[::-1],
+    field = ngff_zarr.NgffImage(
+        dask.array.from_array(1000 * vectors().transpose(3, 2, 1, 0)[::-1]),
         dims=["c", *DIMS],
         scale={"c": 1.0, "z": 3000.0, "y": 2000.0, "x": 1500.0},
         translation={"c": 0.0, "z": 1000 * origin[2], "y": 1000 * origin[1], "x": 1000 * origin[0]},
