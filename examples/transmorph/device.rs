@@ -1,7 +1,7 @@
 //! `--device`: from its name to a Burn device.
 
 use burn::tensor::Device;
-use ffdp::{Error, Result};
+use ffdp_image::{Error, Result};
 
 /// The device called `cpu`, `cuda`, `cuda:N` or `wgpu`.
 ///
@@ -9,7 +9,7 @@ use ffdp::{Error, Result};
 /// Another name, or a GPU that this build has no code for.
 pub fn parse(name: &str) -> Result<Device> {
     #[cfg(feature = "persistence")]
-    ffdp::kit::keep_kernels();
+    ffdp_kit::keep_kernels();
     let (kind, index) = match name.split_once(':') {
         Some((kind, index)) => (kind, index.parse::<usize>().ok()),
         None => (name, Some(0)),
@@ -38,8 +38,8 @@ fn cuda(index: usize) -> Result<Device> {
 
 #[cfg(feature = "wgpu")]
 fn wgpu() -> Result<Device> {
-    let none = |reason: ffdp::kit::NoAdapter| Error::invalid(reason.found(), "wgpu", reason.fix());
-    ffdp::kit::wgpu_device(Default::default()).map_err(none)
+    let none = |reason: ffdp_kit::NoAdapter| Error::invalid(reason.found(), "wgpu", reason.fix());
+    ffdp_kit::wgpu_device(Default::default()).map_err(none)
 }
 
 #[cfg(not(feature = "wgpu"))]

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use ffdp::Result;
+use ffdp_image::Result;
 use ffdp_train::evaluate::evaluate;
 use ffdp_train::team::Team;
 use ffdp_train::{Dataset, TrainArguments, TrainingRun, pictures, report};

@@ -35,8 +35,8 @@ pub fn read_transform(path: impl AsRef<Path>, device: &Device) -> Result<Composi
     Ok(Composite::new(parts.into_iter().map(step).collect::<Result<_>>()?))
 }
 
-/// Writes a transform for ITK and ANTs: any chain of matrices and displacements as a composite (`.h5`),
-/// one that is affine as a matrix (`.txt`, `.tfm`, `.mat`), a single B-spline as text (`.txt`, `.tfm`), a
+/// Writes a transform for ITK and ANTs: any chain of matrices and displacements as a composite (`.h5`; for OME-Zarr 0.6
+/// `.zarr`), one that is affine as a matrix (`.txt`, `.tfm`, `.mat`), a single B-spline as text (`.txt`, `.tfm`), a
 /// single displacement as a field (`.nii`, `.nii.gz`).
 ///
 /// # Errors
@@ -58,7 +58,7 @@ pub fn write_transform(path: impl AsRef<Path>, transform: &Composite) -> Result<
         [Step::Displacement(step)] => write_displacement(path, &step.to_vec()?, step.geometry()),
         [Step::Bspline(step)] => write_bspline(path, step.coefficients(), step.geometry()),
         steps => Err(Error::invalid(
-            "a file that is no composite (.h5) holds one affine transform, displacement or B-spline",
+            "a file that is no composite (.h5, .zarr) holds one affine transform, displacement or B-spline",
             format_args!("{} steps", steps.len()),
             "make it one displacement on a grid first, or name it .h5",
         )),

@@ -4,7 +4,8 @@
 //! part of the grid's voxel-to-mm map, the vector in RAS mm is `L u`; LPS turns the signs of x and
 //! y. The file has axes `[x, y, z, 1, 3]` with the component slowest, as `[3, D, H, W]` has it.
 //!
-//! In an OME-Zarr the vectors follow the axes of the file (RFC-5): components (z, y, x), each in mm along its axis.
+//! In an OME-Zarr the vectors follow the axes of the file (RFC-5): written are components (z, y, x), each in mm along its
+//! axis.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::data_type::DataType;
-use super::header::{Header, INTENT_DISPLACEMENT, INTENT_VECTOR, Vectors};
+use super::header::{Components, Header, INTENT_DISPLACEMENT, INTENT_VECTOR, Vectors};
 use super::new_image::{Kind, NewImage};
 use super::open::open;
 use super::planes::PlaneReader;
@@ -65,9 +66,11 @@ pub fn write_displacement(
 pub(super) fn file_of_voxels(path: &Path, geometry: &Geometry) -> Result<Matrix3> {
     let linear = geometry.voxel_to_mm().linear();
     let spacing = geometry.spacing_mm;
-    let part = |i: usize, j: usize| if i + j == 2 { spacing[j] } else { 0.0 };
     Ok(match format_of(path)?.holds().displacement.unwrap_or_default() {
-        Vectors::AlongAxes => std::array::from_fn(|i| std::array::from_fn(|j| part(i, j))),
+        Vectors::AlongAxes(Components { axes, unit_mm }) => std::array::from_fn(|i| {
+            let length = spacing[axes[i]] / unit_mm[i];
+            std::array::from_fn(|j| if axes[i] == j { length } else { 0.0 })
+        }),
         Vectors::Ras => linear,
         Vectors::Lps => std::array::from_fn(|i| linear[i].map(|v| v * LPS_SIGNS[i])),
     })
@@ -111,9 +114,10 @@ fn append_planar(vectors: &[f32], data: &mut Vec<f32>) {
 fn voxels_of_file(header: &Header) -> Matrix3 {
     let linear = header.geometry.mm_to_voxel().linear();
     let spacing = header.geometry.spacing_mm;
-    let part = |i: usize, j: usize| if i + j == 2 { 1.0 / spacing[i] } else { 0.0 };
     match header.vectors {
-        Vectors::AlongAxes => std::array::from_fn(|i| std::array::from_fn(|j| part(i, j))),
+        Vectors::AlongAxes(Components { axes, unit_mm }) => std::array::from_fn(|i| {
+            std::array::from_fn(|j| if axes[j] == i { unit_mm[j] / spacing[i] } else { 0.0 })
+        }),
         Vectors::Ras => linear,
         Vectors::Lps => linear.map(flip),
     }
@@ -123,12 +127,12 @@ fn voxels_of_file(header: &Header) -> Matrix3 {
 pub struct DisplacementReader {
     path: PathBuf,
     geometry: Geometry,
-    components: Components,
+    components: Layout,
     linear: Matrix3,
 }
 
 /// How the components of vectors lie in a file.
-enum Components {
+enum Layout {
     Planar(Box<[PlaneReader; 3]>),
     Interleaved(Box<PlaneReader>),
 }
@@ -144,8 +148,8 @@ impl DisplacementReader {
         check_is_displacement(&header, path)?;
         let component = |c: usize| PlaneReader::open(path, Some(c));
         let components = match header.is_interleaved {
-            true => Components::Interleaved(Box::new(PlaneReader::open_interleaved(path)?)),
-            false => Components::Planar(Box::new([component(0)?, component(1)?, component(2)?])),
+            true => Layout::Interleaved(Box::new(PlaneReader::open_interleaved(path)?)),
+            false => Layout::Planar(Box::new([component(0)?, component(1)?, component(2)?])),
         };
         let linear = voxels_of_file(&header);
         Ok(Self { path: path.to_path_buf(), geometry: header.geometry, components, linear })
@@ -165,13 +169,13 @@ impl DisplacementReader {
         let mut data: Vec<f32> = reserve(&self.path, 3 * x * y * z.len())?;
         match &mut self.components {
             // On all cores: into memory that is fresh, one copies some GB a second.
-            Components::Planar(components) => {
+            Layout::Planar(components) => {
                 for component in components.iter_mut() {
                     let values = component.read(z.clone())?.par_iter().with_min_len(PART);
                     data.par_extend(values.copied());
                 }
             }
-            Components::Interleaved(reader) => append_planar(reader.read(z.clone())?, &mut data),
+            Layout::Interleaved(reader) => append_planar(reader.read(z.clone())?, &mut data),
         }
         check_finite(&data, (self.geometry(), z.start), &self.path)?;
         to_voxels(&mut data, &self.linear);

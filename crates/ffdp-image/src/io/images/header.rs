@@ -30,15 +30,29 @@ impl Format {
 }
 
 /// In what the vectors of a displacement are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) enum Vectors {
     /// LPS mm, as ITK and ANTs have them.
     #[default]
     Lps,
     /// RAS mm.
     Ras,
-    /// Components (z, y, x) in mm along the axes of the file (RFC-5 of OME-NGFF).
-    AlongAxes,
+    /// Along the axes of the file (RFC-5 of OME-NGFF).
+    AlongAxes(Components),
+}
+
+/// Components of vectors along the axes of a file.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Components {
+    /// The voxel axis (0 is x) of each component.
+    pub axes: [usize; 3],
+    /// How many mm the unit of each component is.
+    pub unit_mm: [f64; 3],
+}
+
+impl Components {
+    /// (z, y, x) in mm: those that are written.
+    pub const ZYX_MM: Self = Self { axes: [2, 1, 0], unit_mm: [1.0; 3] };
 }
 
 /// Where the geometry of a file came from.

@@ -40,7 +40,7 @@ mod stream;
 mod text_header;
 mod units;
 mod write;
-mod zarr;
+pub(super) mod zarr;
 
 #[cfg(test)]
 mod tests;

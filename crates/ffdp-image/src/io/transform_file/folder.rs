@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::ngff;
 use crate::error::{Error, Result};
 
 /// How the names of displacements end, of which the first that is there is taken: of `ffdp register`, of ANTs.
@@ -13,12 +14,16 @@ const MATRICES: [&str; 2] = ["affine.txt", "0GenericAffine.mat"];
 const STORES: [&str; 4] = ["zarr.json", ".zgroup", ".zattrs", ".zarray"];
 
 /// The files of a transform, in the order in which a point of the fixed image goes through them: of a folder that `ffdp
-/// register` or ANTs has written its displacement and its matrix, anything else is its own and only file.
+/// register` or ANTs has written its displacement and its matrix, of an OME-Zarr that holds a transform and no image its
+/// metadata, anything else is its own and only file.
 ///
 /// # Errors
 /// [`Error::Io`] when the folder cannot be read, [`Error::File`] when it has none of them, or several of ANTs.
 pub fn transform_files(path: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let path = path.as_ref();
+    if let Some(document) = ngff::document(path) {
+        return Ok(vec![document]);
+    }
     if !path.is_dir() || STORES.iter().any(|name| path.join(name).exists()) {
         return Ok(vec![path.to_path_buf()]);
     }

@@ -6,6 +6,7 @@
 //! | MATLAB v4 as ITK writes it (`.mat`, ANTs' `0GenericAffine.mat`) | yes | affine |
 //! | displacement field (`.nii`, `.nii.gz`, `.zarr`; read: `.nrrd`, `.mha`) | yes | see [`write_displacement`](super::images::write_displacement) |
 //! | ITK composite (`.h5`) | yes | yes |
+//! | matrices, displacements and sequences of them in OME-Zarr 0.6 (`.zarr`) | yes | yes |
 //! | a 3x4 or 4x4 matrix as text, RAS mm, fixed to moving | yes | no |
 //! | FreeSurfer's LTA (`.lta`), between RAS mm or voxels | yes | no |
 //! | the output folder of `ffdp register` or ANTs | [`transform_files`] | no |
@@ -22,6 +23,7 @@ mod kinds;
 mod lta;
 mod matlab;
 mod matrix;
+mod ngff;
 mod parts;
 mod text;
 
@@ -35,7 +37,8 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical};
 use crate::io::check_memory;
-use crate::io::images::{DisplacementReader, is_image, read_displacement};
+use crate::io::images::{DisplacementReader, is_image, read_displacement, write_displacement};
+use crate::io::is_zarr_name;
 
 pub use flirt::read_flirt;
 pub use folder::transform_files;
@@ -79,6 +82,7 @@ fn read_parts(path: &Path) -> Result<Vec<TransformPart>> {
             let (values, geometry) = read_displacement(path)?;
             Ok(vec![TransformPart::Displacement { values, geometry }])
         }
+        Content::Ngff => ngff::read(path),
         Content::Hdf5 => kinds::parts(hdf5::read(path)?, path),
         Content::ItkText => kinds::parts(text::read(path, &read_text(path)?)?, path),
         Content::Matlab => kinds::parts(vec![matlab::read(path, &read_bytes(path)?)?], path),
@@ -109,7 +113,8 @@ pub fn open_displacement(path: impl AsRef<Path>) -> Result<Option<DisplacementRe
 }
 
 /// Writes an affine map (RAS mm, fixed to moving) for ITK and ANTs: as MATLAB v4 when the name ends
-/// in `.mat`, as text when it ends in `.txt` or `.tfm`. The file appears whole or not at all.
+/// in `.mat`, as text when it ends in `.txt` or `.tfm`; for OME-Zarr 0.6 when it ends in `.zarr`. The file appears whole
+/// or not at all.
 ///
 /// # Errors
 /// [`Error::File`] for another name, [`Error::Singular`] for a map that readers would refuse,
@@ -121,39 +126,42 @@ pub fn write_affine(path: impl AsRef<Path>, map: &Affine<Physical, Physical>) ->
     match extension(path).as_str() {
         "mat" => matlab::write(path, &itk),
         "txt" | "tfm" => text::write(path, &itk),
+        "zarr" => ngff::write(path, &[TransformPart::Affine(*map)]),
         other => Err(Error::file(
             path,
-            "the name of an affine transform must end in .txt, .tfm or .mat",
+            "the name of an affine transform must end in .txt, .tfm, .mat or .zarr",
             format!("{other:?}"),
             "rename the output",
         )),
     }
 }
 
-/// Writes a chain (the first part applied first) for ITK and ANTs as a composite in HDF5, part by part:
-/// matrices stay matrices. The file appears whole or not at all. Takes 24 bytes of memory a voxel of its
-/// displacements, twice.
+/// Writes a chain (the first part applied first) part by part, as a composite in HDF5 for ITK and ANTs (`.h5`), or for
+/// OME-Zarr 0.6 (`.zarr`): matrices stay matrices. The file appears whole or not at all. In HDF5 it takes 24 bytes of memory
+/// a voxel of its displacements, twice.
 ///
 /// # Errors
-/// [`Error::File`] for a name that does not end in `.h5` or `.hdf5` or for a chain of no parts,
-/// [`Error::Shape`] for a displacement that does not fit its grid, [`Error::Singular`] for a matrix that
+/// [`Error::File`] for a name that does not end in `.h5`, `.hdf5` or `.zarr` or for a chain of no parts,
+/// [`Error::Invalid`] for a B-spline in OME-Zarr, [`Error::Shape`] for a displacement that does not fit its grid, [`Error::Singular`] for a matrix that
 /// readers would refuse, [`Error::TooLarge`] before memory is short, [`Error::Io`] when writing fails.
 pub fn write_composite(path: impl AsRef<Path>, parts: &[TransformPart]) -> Result<()> {
     let path = path.as_ref();
     if !is_composite_name(path) {
-        let (what, name) = ("the name of a composite must end in .h5 or .hdf5", extension(path));
+        let (what, name) =
+            ("the name of a composite must end in .h5, .hdf5 or .zarr", extension(path));
         return Err(Error::file(path, what, format!("{name:?}"), "rename the output"));
     }
     if parts.is_empty() {
         let what = "a composite must hold a transform";
         return Err(Error::file(path, what, "none", "write the identity as an affine transform"));
     }
+    let is_zarr = is_zarr_name(path);
     for part in parts {
         match part {
             TransformPart::Affine(map) => drop(map.inverse()?),
             TransformPart::Displacement { values, geometry } => {
                 check_values("values of a displacement", values.len(), geometry)?;
-                let bytes = 2 * 8 * values.len() as u64;
+                let bytes = if is_zarr { 0 } else { 2 * 8 * values.len() as u64 };
                 check_memory(&format!("{}: a displacement", path.display()), bytes)?;
             }
             TransformPart::Bspline { coefficients, geometry } => {
@@ -161,7 +169,14 @@ pub fn write_composite(path: impl AsRef<Path>, parts: &[TransformPart]) -> Resul
             }
         }
     }
-    hdf5::write(path, &kinds::from_parts(parts))
+    match parts {
+        // One of its own, which is an image as well.
+        [TransformPart::Displacement { values, geometry }] if is_zarr => {
+            write_displacement(path, values, geometry)
+        }
+        _ if is_zarr => ngff::write(path, parts),
+        _ => hdf5::write(path, &kinds::from_parts(parts)),
+    }
 }
 
 /// Writes a cubic B-spline for ITK as text: coefficients in the order of [`TransformPart::Bspline`], RAS mm. The
@@ -199,12 +214,13 @@ fn check_values(what: &str, got: usize, geometry: &Geometry) -> Result<()> {
 
 /// Whether a file of this name is written as a composite.
 pub fn is_composite_name(path: impl AsRef<Path>) -> bool {
-    ["h5", "hdf5"].contains(&extension(path.as_ref()).as_str())
+    ["h5", "hdf5", "zarr"].contains(&extension(path.as_ref()).as_str())
 }
 
 /// What kind of file it is, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
+    Ngff,
     Image,
     Hdf5,
     ItkText,
@@ -215,6 +231,9 @@ enum Content {
 
 impl Content {
     fn of(path: &Path) -> Result<Self> {
+        if ngff::holds_transform(path) {
+            return Ok(Self::Ngff);
+        }
         if is_image(path) {
             return Ok(Self::Image);
         }

@@ -1,14 +1,14 @@
 //! OME-Zarr: images as microscopes store them, in chunks, with their pyramid.
 //!
-//! Read: OME-Zarr up to 0.5 in local folders or behind an address (HTTP), arrays of Zarr 2 and Zarr 3, sharded or not, whose chunks are packed by
-//! blosc (LZ4, Zstandard, zlib, BloscLZ), zstd, gzip or zlib. Written: OME-Zarr 0.5, sharded, blosc with LZ4.
+//! Read: OME-Zarr up to 0.6 in local folders or behind an address (HTTP), arrays of Zarr 2 and Zarr 3, sharded or not, whose chunks are packed by
+//! blosc (LZ4, Zstandard, zlib, BloscLZ), zstd, gzip or zlib. Written: OME-Zarr 0.5, displacements 0.6; sharded, blosc with LZ4.
 //!
 //! A thin Zarr of our own: the crate `zarrs` needs a C compiler and 43 packages, and switches on `preserve_order` of
 //! `serde_json` in every crate of the build; `ome_zarr_metadata` keeps scales in f32 and refuses the orientation of
 //! axes (RFC-4).
 //!
-//! Sources: the Zarr specifications 2 and 3 with the codec `sharding_indexed`, OME-NGFF 0.4 and 0.5, RFC-4.
-//! Read `ome.rs` first (what the metadata means), then `array.rs` (arrays and chunks), `read.rs`, `write.rs`.
+//! Sources: the Zarr specifications 2 and 3 with the codec `sharding_indexed`, OME-NGFF 0.4, 0.5 and 0.6, RFC-4.
+//! Read `ome.rs` first (what the metadata means; `systems.rs` for transforms between images), then `array.rs` (arrays and chunks), `read.rs`, `write.rs`.
 
 mod array;
 mod blosc;
@@ -17,6 +17,7 @@ mod ome;
 mod pyramid;
 mod read;
 mod store;
+mod systems;
 mod trust;
 mod unpack;
 mod write;
@@ -29,13 +30,15 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use super::format::{Holds, ImageFormat, ImageWriter};
-use super::header::{Header, Vectors};
+use super::header::{Components, Header, Vectors};
 use super::new_image::NewImage;
 use super::source::Source;
 use crate::error::Result;
 use crate::io::zarr_name::is_named;
 
 pub(super) use store::open as open_file;
+pub(in crate::io) use systems::{Stored, field, metadata, system};
+pub(in crate::io) use write::{axis, write_json};
 
 /// The format.
 pub(super) struct OmeZarr;
@@ -71,7 +74,7 @@ impl ImageFormat for OmeZarr {
     }
 
     fn holds(&self) -> Holds {
-        Holds { scale: false, displacement: Some(Vectors::AlongAxes) }
+        Holds { scale: false, displacement: Some(Vectors::AlongAxes(Components::ZYX_MM)) }
     }
 
     fn create(&self, path: &Path, image: &NewImage) -> Result<Box<dyn ImageWriter>> {

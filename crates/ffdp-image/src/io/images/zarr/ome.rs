@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::super::header::Components;
 use super::super::units::unit_in_mm;
 use super::array::read_json;
 use super::store;
@@ -27,8 +28,8 @@ pub struct Multiscale {
     /// The group's folder, and the file with its metadata.
     folder: PathBuf,
     pub file: PathBuf,
-    /// Whether the metadata are those of Zarr 3.
-    pub is_v3: bool,
+    /// The name of the version: `OME-Zarr 0.5`.
+    pub version: &'static str,
     pub is_labels: bool,
     pub axes: Vec<Axis>,
     levels: Vec<Level>,
@@ -83,10 +84,35 @@ struct OwnNumbers {
 struct RawMultiscale {
     #[serde(default)]
     axes: Vec<RawAxis>,
+    /// From version 0.6 on.
+    #[serde(default, rename = "coordinateSystems")]
+    systems: Vec<RawSystem>,
     #[serde(default)]
     datasets: Vec<RawDataset>,
     #[serde(default, rename = "coordinateTransformations")]
     transformations: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct RawSystem {
+    name: String,
+    axes: Vec<RawAxis>,
+}
+
+impl RawMultiscale {
+    /// As before 0.6: with the axes of the system to which the levels lead, the first one where they name none. What leads from there to other
+    /// systems is no placement.
+    fn flattened(mut self) -> Self {
+        if self.systems.is_empty() {
+            return self;
+        }
+        let first = self.datasets.first().and_then(|dataset| dataset.transformations.first());
+        let name = first.and_then(|step| step["output"]["name"].as_str());
+        let at = self.systems.iter().position(|system| Some(system.name.as_str()) == name);
+        self.axes = self.systems.swap_remove(at.unwrap_or(0)).axes;
+        self.transformations.clear();
+        self
+    }
 }
 
 #[derive(Deserialize)]
@@ -98,7 +124,7 @@ struct RawDataset {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum RawAxis {
+pub enum RawAxis {
     /// Version 0.3.
     Name(String),
     Full {
@@ -155,14 +181,19 @@ impl Multiscale {
         })?;
         let own = attributes.get(OWN).and_then(|own| Own::deserialize(own).ok());
         let is_labels = !ome["image-label"].is_null();
-        Self::of(folder, &file, raw, (is_v3, is_labels, own))
+        let version = match (is_v3, ome["version"].as_str()) {
+            (false, _) => "OME-Zarr 0.4",
+            (true, Some(version)) if version.starts_with("0.6") => "OME-Zarr 0.6",
+            (true, _) => "OME-Zarr 0.5",
+        };
+        Self::of(folder, &file, raw.flattened(), (version, is_labels, own))
     }
 
     fn of(
         folder: &Path,
         file: &Path,
         raw: RawMultiscale,
-        (is_v3, is_labels, own): (bool, bool, Option<Own>),
+        (version, is_labels, own): (&'static str, bool, Option<Own>),
     ) -> Result<Self> {
         // Before 0.3 all arrays had five axes.
         let names = || "tczyx".chars().map(|name| RawAxis::Name(name.to_string())).collect();
@@ -201,7 +232,7 @@ impl Multiscale {
             ));
         }
         let (folder, file, warnings) = (folder.to_path_buf(), file.to_path_buf(), Vec::new());
-        Ok(Self { folder, file, is_v3, is_labels, axes, levels, own, warnings })
+        Ok(Self { folder, file, version, is_labels, axes, levels, own, warnings })
     }
 
     pub fn levels(&self) -> usize {
@@ -216,6 +247,29 @@ impl Multiscale {
     /// The axis of the arrays that is of a kind.
     pub fn axis(&self, kind: Kind) -> Option<usize> {
         self.axes.iter().position(|axis| axis.kind == kind)
+    }
+
+    /// The axes of space in the order of the file, each with its voxel axis (0 is x).
+    pub fn space(&self) -> impl Iterator<Item = (usize, &Axis)> {
+        self.axes.iter().filter_map(|axis| match axis.kind {
+            Kind::Space(j) => Some((j, axis)),
+            _ => None,
+        })
+    }
+
+    /// How the components of displacements lie; meant for images that have three.
+    pub fn components(&self) -> Components {
+        let mut components = Components::ZYX_MM;
+        for (i, (j, axis)) in self.space().enumerate() {
+            components.axes[i] = j;
+            components.unit_mm[i] = axis.millimetres(&mut Vec::new());
+        }
+        components
+    }
+
+    /// Scale and translation of the finest level along an axis, in the unit of the file.
+    pub fn placement(&self, axis: usize) -> (f64, f64) {
+        (self.levels[0].scale[axis], self.levels[0].translation[axis])
     }
 
     /// Seconds between volumes.
@@ -240,18 +294,14 @@ impl Multiscale {
         let mut warnings = Vec::new();
         let mut size = [1; 3];
         let (mut spacing, mut start) = ([1.0; 3], [0.0; 3]);
-        // x to the left, y to the back, z upwards, in RAS.
-        let mut direction = [[-1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 1.0]];
+        let mut direction = direction(&self.axes);
         let placed = self.axes.iter().any(|axis| axis.towards.is_some());
         for (i, axis) in self.axes.iter().enumerate() {
             let Kind::Space(j) = axis.kind else { continue };
-            let mm = self.millimetres(axis, &mut warnings);
+            let mm = axis.millimetres(&mut warnings);
             size[j] = shape[i];
             spacing[j] = self.levels[level].scale[i] * mm;
             start[j] = self.levels[level].translation[i] * mm;
-            if let Some(towards) = axis.towards {
-                (0..3).for_each(|row| direction[row][j] = towards[row]);
-            }
         }
         let own = self.own.as_ref().and_then(Own::numbers);
         let own = own.filter(|own| self.agrees(own, &mut warnings));
@@ -284,7 +334,7 @@ impl Multiscale {
         let level = &self.levels[0];
         let agree = self.axes.iter().enumerate().all(|(i, axis)| {
             let Kind::Space(j) = axis.kind else { return true };
-            let mm = self.millimetres(axis, &mut Vec::new());
+            let mm = axis.millimetres(&mut Vec::new());
             let (scale, start) = (level.scale[i] * mm, level.translation[i] * mm);
             (scale - spacing[j]).abs() <= SAME * spacing[j]
                 && (start - along(direction, origin, j)).abs() <= SAME * (spacing[j] + start.abs())
@@ -297,13 +347,16 @@ impl Multiscale {
         }
         agree
     }
+}
 
-    fn millimetres(&self, axis: &Axis, warnings: &mut Vec<String>) -> f64 {
-        let unit = axis.unit.as_deref().unwrap_or("");
+impl Axis {
+    /// Of its unit.
+    pub fn millimetres(&self, warnings: &mut Vec<String>) -> f64 {
+        let unit = self.unit.as_deref().unwrap_or("");
         match unit_in_mm(unit) {
             Some(mm) => mm,
             None => {
-                let name = &axis.name;
+                let name = &self.name;
                 warnings.push(match unit {
                     "" => format!("axis {name} has no unit; taken as millimetres"),
                     other => {
@@ -314,6 +367,17 @@ impl Multiscale {
             }
         }
     }
+}
+
+/// Where x, y and z grow, in RAS: as the axes say, else x to the left, y to the back, z upwards.
+pub fn direction(axes: &[Axis]) -> Matrix3 {
+    let mut direction = [[-1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 1.0]];
+    for axis in axes {
+        if let (Kind::Space(j), Some(towards)) = (axis.kind, axis.towards) {
+            (0..3).for_each(|row| direction[row][j] = towards[row]);
+        }
+    }
+    direction
 }
 
 /// The part of a position along column `j` of a direction: what the file's axis `j` says of it.
@@ -349,7 +413,7 @@ impl Own {
 }
 
 /// Axes with their kinds, or those that do not do.
-fn axes(raw: Vec<RawAxis>) -> std::result::Result<Vec<Axis>, String> {
+pub fn axes(raw: Vec<RawAxis>) -> std::result::Result<Vec<Axis>, String> {
     let mut axes: Vec<(Axis, bool)> = Vec::new();
     for axis in raw {
         let (name, kind, unit, orientation) = match axis {
@@ -434,6 +498,14 @@ fn transformation(list: &[Value], axes: usize) -> std::result::Result<Transforma
         };
         match step["type"].as_str() {
             Some("identity") => {}
+            Some("sequence") => {
+                let steps = step["transformations"].as_array().ok_or_else(|| step.to_string())?;
+                let inner = transformation(steps, axes)?;
+                for i in 0..axes {
+                    scale[i] *= inner.scale[i];
+                    translation[i] = translation[i] * inner.scale[i] + inner.translation[i];
+                }
+            }
             Some("scale") => {
                 for (i, factor) in numbers("scale")?.into_iter().enumerate() {
                     (scale[i], translation[i]) = (scale[i] * factor, translation[i] * factor);

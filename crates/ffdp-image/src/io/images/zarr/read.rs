@@ -102,8 +102,8 @@ pub fn open(path: &Path) -> Result<(Voxels, Header)> {
     };
     let mut dims = geometry.size.to_vec();
     let is_displacement = chunks.choose(&image, choice, &mut dims)?;
-    let name = if image.is_v3 { "OME-Zarr 0.5" } else { "OME-Zarr 0.4" };
-    let mut header = Header::new(Format::named(name), chunks.array.data_type, dims, geometry);
+    let mut header =
+        Header::new(Format::named(image.version), chunks.array.data_type, dims, geometry);
     header.time_step_seconds = match header.volumes() {
         1 => 0.0,
         _ => image.time_step_seconds(choice.level),
@@ -113,7 +113,7 @@ pub fn open(path: &Path) -> Result<(Voxels, Header)> {
         (false, true) => INTENT_LABEL,
         _ => 0,
     };
-    header.vectors = Vectors::AlongAxes;
+    header.vectors = Vectors::AlongAxes(image.components());
     header.warnings = [image.warnings, warnings, missing.into_iter().collect()].concat();
     Ok((Voxels::new(chunks), header))
 }

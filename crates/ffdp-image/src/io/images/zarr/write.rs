@@ -1,4 +1,4 @@
-//! Writing an OME-Zarr 0.5 plane by plane: a layer of shards is collected, packed and written, and the levels of the
+//! Writing an OME-Zarr 0.5, or 0.6 for displacements, plane by plane: a layer of shards is collected, packed and written, and the levels of the
 //! pyramid follow it.
 //!
 //! A shard is written once, from the whole of what it holds. One thread packs and writes layers, on all cores, while
@@ -25,7 +25,7 @@ use super::codecs::crc32c;
 use super::ome::{OWN, Own, along, orientation};
 use super::pyramid::{Pooling, halved, pooled};
 use crate::error::{Error, Result};
-use crate::image::Geometry;
+use crate::image::Matrix3;
 use crate::io::atomic::AtomicFolder;
 
 /// Voxels of a chunk along x, y, z: few planes, so that few are held.
@@ -390,14 +390,16 @@ fn with_index(packed: Vec<Option<Vec<u8>>>) -> Vec<Vec<u8>> {
 /// The metadata of the image.
 fn group(image: &NewImage, levels: usize) -> Value {
     let grid = &image.geometry;
-    let space = ["x", "y", "z"];
-    let mut axes: Vec<Value> = (0..3).rev().map(|j| axis(space[j], grid, j)).collect();
-    let several = image.volumes > 1 || image.kind == Kind::Displacement;
+    let space: Vec<Value> = (0..3).rev().map(|j| axis(&grid.direction, j)).collect();
+    let mut axes = space.clone();
+    let is_displacement = image.kind == Kind::Displacement;
     let mut first = Vec::new();
-    if several {
+    if image.volumes > 1 || is_displacement {
         let time = image.time_step_seconds;
         let (axis, step) = match image.kind {
-            Kind::Displacement => (json!({"name": "c", "type": "displacement"}), 1.0),
+            Kind::Displacement => {
+                (json!({"name": "c", "type": "displacement", "discrete": true}), 1.0)
+            }
             _ if time > 0.0 => (json!({"name": "t", "type": "time", "unit": "second"}), time),
             _ => (json!({"name": "c", "type": "channel"}), 1.0),
         };
@@ -414,13 +416,25 @@ fn group(image: &NewImage, levels: usize) -> Value {
         });
         let still = vec![0.0; first.len()];
         let (scale, start) = ([first.clone(), scale].concat(), [still, start].concat());
-        json!({"path": level.to_string(), "coordinateTransformations": [
+        let (path, steps) = (
+            level.to_string(),
+            json!([
             {"type": "scale", "scale": scale},
-            {"type": "translation", "translation": start}]})
+            {"type": "translation", "translation": start}]),
+        );
+        match is_displacement {
+            true => json!({"path": path, "coordinateTransformations": [{
+                "type": "sequence", "transformations": steps,
+                "input": {"path": path}, "output": {"name": FIELD}}]}),
+            false => json!({"path": path, "coordinateTransformations": steps}),
+        }
     };
     let datasets: Vec<Value> = (0..levels).map(dataset).collect();
-    let multiscale = json!({"name": "image", "axes": axes, "datasets": datasets});
-    let mut ome = json!({"version": "0.5", "multiscales": [multiscale]});
+    let mut ome = match is_displacement {
+        true => json!({"version": "0.6", "multiscales": [displacement(axes, space, datasets)]}),
+        false => json!({"version": "0.5", "multiscales": [
+            {"name": "image", "axes": axes, "datasets": datasets}]}),
+    };
     if image.kind == Kind::Labels {
         ome["image-label"] = json!({"version": "0.5"});
     }
@@ -428,16 +442,36 @@ fn group(image: &NewImage, levels: usize) -> Value {
     json!({"zarr_format": 3, "node_type": "group", "attributes": {"ome": ome, OWN: own}})
 }
 
-fn axis(name: &str, grid: &Geometry, j: usize) -> Value {
+/// The coordinate systems of a field: with its components, and without them.
+const FIELD: &str = "field";
+const PHYSICAL: &str = "physical";
+
+/// A field that says what it is: a transform within the space of its own grid (0.6).
+fn displacement(axes: Vec<Value>, space: Vec<Value>, datasets: Vec<Value>) -> Value {
+    json!({
+        "name": "displacement",
+        "coordinateSystems": [
+            {"name": FIELD, "axes": axes},
+            {"name": PHYSICAL, "axes": space}],
+        "coordinateTransformations": [{
+            "type": "displacements", "path": "0", "interpolation": "linear",
+            "input": {"name": PHYSICAL}, "output": {"name": PHYSICAL}}],
+        "datasets": datasets})
+}
+
+/// An axis of space, 0 is x, with its orientation (RFC-4) where it has one.
+pub fn axis(direction: &Matrix3, j: usize) -> Value {
+    let name = ["x", "y", "z"][j];
     let mut axis = json!({"name": name, "type": "space", "unit": "millimeter"});
-    let column = std::array::from_fn(|row| grid.direction[row][j]);
+    let column = std::array::from_fn(|row| direction[row][j]);
     if let Some(value) = orientation(column) {
         axis["orientation"] = json!({"type": "anatomical", "value": value});
     }
     axis
 }
 
-fn write_json(path: &Path, value: &Value) -> io::Result<()> {
+/// Metadata, on the disk when it returns.
+pub fn write_json(path: &Path, value: &Value) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(&serde_json::to_vec_pretty(value).map_err(io::Error::other)?)?;
     file.write_all(b"\n")?;

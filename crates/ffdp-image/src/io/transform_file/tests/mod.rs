@@ -3,6 +3,7 @@
 mod kinds;
 mod kinds_expected;
 mod lta;
+mod ngff;
 mod reject;
 mod write;
 
