@@ -5,13 +5,14 @@ use std::path::Path;
 use burn::tensor::Device;
 use ffdp_burn::transform::Displacement;
 use ffdp_image::image::{Geometry, LabelMap, Volume};
-use ffdp_image::io::images::{read_displacement, read_labels};
+use ffdp_image::io::images::{header, read_displacement, read_labels};
 
 use super::MeasureArguments;
 use crate::commands::chain::chain;
 use crate::commands::input::{Reading, image, landmark_pairs};
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
+use crate::label_names::LabelNames;
 use crate::printer::Printer;
 use crate::report::measures::shows_all;
 
@@ -19,6 +20,17 @@ use crate::report::measures::shows_all;
 pub struct Field {
     pub values: Vec<f32>,
     pub geometry: Geometry,
+}
+
+impl Field {
+    /// What the transforms do to the fixed grid, where there are some and a grid.
+    fn of_transforms(request: &MeasureArguments, device: &Device) -> Result<Option<Self>> {
+        let grid = request.fixed.as_deref().or(request.fixed_labels.as_deref());
+        let (Some(grid), false) = (grid, request.transform.is_empty()) else { return Ok(None) };
+        let geometry = header(grid)?.geometry;
+        let whole = chain(&request.transform, device)?.to_displacement(&geometry, device);
+        Ok(Some(Self { values: whole.to_vec()?, geometry }))
+    }
 }
 
 /// What was read. All but `moving_labels` and the inverse lie on the fixed grid.
@@ -35,6 +47,8 @@ pub struct Inputs {
     /// Which voxels the moving image covers, where it was brought onto the fixed grid.
     pub covered: Option<Vec<bool>>,
     pub landmarks: Option<Landmarks>,
+    /// What labels are called.
+    pub label_names: LabelNames,
 }
 
 /// Corresponding points in RAS mm.
@@ -67,9 +81,12 @@ impl Inputs {
             let (values, geometry) = read_displacement(path)?;
             Ok(Field { values, geometry })
         };
-        let warp = request.warp.as_deref().map(field).transpose()?;
-        let inverse_warp = request.inverse_warp.as_deref().map(field).transpose()?;
         let device = DeviceChoice::Cpu.open()?;
+        let warp = match request.warp.as_deref() {
+            Some(path) => Some(field(path)?),
+            None => Field::of_transforms(request, &device)?,
+        };
+        let inverse_warp = request.inverse_warp.as_deref().map(field).transpose()?;
         let placement = MovingOnFixed::new(request, warp.as_ref(), &device)?;
 
         let (mut images, mut covered) = (None, None);
@@ -109,7 +126,18 @@ impl Inputs {
             _ => None,
         };
         let landmarks = Landmarks::read(request, &device)?;
-        Ok(Self { images, labels, moving_labels, warp, inverse_warp, mask, covered, landmarks })
+        let label_names = LabelNames::of(request.label_names.as_deref())?;
+        Ok(Self {
+            images,
+            labels,
+            moving_labels,
+            warp,
+            inverse_warp,
+            mask,
+            covered,
+            landmarks,
+            label_names,
+        })
     }
 }
 
@@ -164,8 +192,8 @@ impl<'a> MovingOnFixed<'a> {
                 Ok(Some(Displacement::zero(fixed.clone(), self.device)))
             }
             Err(error) => Err(Failure::from(error).with_help(
-                "give the --warp that leads to it, or place it on the fixed grid by the headers \
-                 with --resample",
+                "give the transform that leads to it (-t or --warp), or place it on the fixed grid by the \
+                 headers with --resample",
             )),
         }
     }

@@ -27,6 +27,10 @@ pub struct Files {
     pub inverse: PathBuf,
     pub spline: PathBuf,
     pub labels: PathBuf,
+    /// The overlap of every label.
+    pub label_table: PathBuf,
+    /// ln det J.
+    pub jacobian: PathBuf,
     pub report: PathBuf,
     pub metrics: PathBuf,
     pub settings: PathBuf,
@@ -46,6 +50,8 @@ impl Files {
             inverse: image("inverse_warp"),
             spline: folder.join("bspline.tfm"),
             labels: image("warped_labels"),
+            label_table: folder.join("labels.csv"),
+            jacobian: image("log_jacobian"),
             report: folder.join("report.html"),
             metrics: folder.join("metrics.json"),
             settings: folder.join("settings.toml"),
@@ -55,7 +61,7 @@ impl Files {
     }
 
     /// Every file that a run may write.
-    pub fn all(&self) -> [&Path; 11] {
+    pub fn all(&self) -> [&Path; 13] {
         [
             &self.warped,
             &self.affine,
@@ -64,6 +70,8 @@ impl Files {
             &self.inverse,
             &self.spline,
             &self.labels,
+            &self.label_table,
+            &self.jacobian,
             &self.report,
             &self.metrics,
             &self.settings,
@@ -126,7 +134,8 @@ impl RegisterArguments {
             (true, true) => 2,
         };
         let labels = self.moving_labels.is_some();
-        let written = Written { displacements, labels, checkpoint: true };
+        let jacobian = self.jacobian;
+        let written = Written { displacements, labels, jacobian, checkpoint: true };
         Forecast::of_registration(fixed.len() as u64, written)
     }
 
@@ -139,6 +148,7 @@ impl RegisterArguments {
             ("fixed_mask", self.fixed_mask.as_ref()),
             ("moving_mask", self.moving_mask.as_ref()),
             ("fixed_landmarks", self.landmarks.as_ref().and_then(|files| files.first())),
+            ("label_names", self.label_names.as_ref()),
             ("moving_landmarks", self.landmarks.as_ref().and_then(|files| files.get(1))),
         ];
         let files = files.into_iter().filter_map(|(name, file)| Some((name, place(file?))));
@@ -154,6 +164,7 @@ impl RegisterArguments {
             ("labels", self.labels.as_ref().map(|ids| format!("{ids:?}"))),
             ("reference", self.reference.map(|reference| reference.to_string())),
             ("no_inverse", self.no_inverse.then(String::new)),
+            ("jacobian", self.jacobian.then(String::new)),
             ("background", self.background.map(|value| value.to_string())),
             ("slabs", self.slabs.then(String::new)),
             ("format", (self.format != ImageFormat::Nifti).then(|| format!("{:?}", self.format))),

@@ -2,10 +2,11 @@
 //! was found (`slabs.rs`).
 
 mod held;
+mod jacobian;
 mod slabs;
 
 use ffdp_burn::transform::{BsplineTransform, Composite, RoundTrip, Step, write_transform};
-use ffdp_image::io::write_affine;
+use ffdp_image::io::{write_affine, write_text};
 use ffdp_image::metrics::{
     BeforeAfter, JacobianReport, Lengths, Overlap, SimilarityMeasures, TargetRegistrationError,
     tre_of_mapped,
@@ -16,8 +17,10 @@ use self::held::Held;
 use super::args::RegisterArguments;
 use super::files::Files;
 use super::inputs::Inputs;
+use crate::affine_parts::AffineParts;
 use crate::failure::Result;
 use crate::hosts::Hosts;
+use crate::label_names::NamedOverlap;
 use crate::memory::give_back_memory;
 use crate::printer::Printer;
 use crate::report::measures::{Folds, Input, Measures, Process, Provenance, Seconds};
@@ -93,6 +96,9 @@ impl Results {
         write_affine(&to.files.affine, &self.found.affine)?;
         write_affine(&to.files.affine_mat, &self.found.affine)?;
         let measures = self.measures(to.request, settings, inputs, measured)?;
+        if let Some(dice) = &measures.dice {
+            write_text(&to.files.label_table, &dice.csv())?;
+        }
         Ok(Some((measures, pictures)))
     }
 
@@ -128,7 +134,8 @@ impl Results {
             affine: *found.affine.rows(),
             affine_determinant: found.affine.determinant(),
             affine_singular_values: found.affine.singular_values(),
-            dice,
+            affine_parts: AffineParts::of(&found.affine, fixed.center_mm()),
+            dice: dice.map(|overlap| NamedOverlap { overlap, names: inputs.label_names.clone() }),
             landmarks_mm: landmarks.clone(),
             stages: found.stages.clone(),
             settings: settings.clone(),

@@ -10,6 +10,7 @@ use ffdp_image::metrics::{
 };
 use ffdp_register::{Registration, coverage::background};
 
+use super::jacobian::log_jacobian;
 use super::{Measured, Results, Writing};
 use crate::commands::register::inputs::{Inputs, Labels};
 use crate::failure::Result;
@@ -36,7 +37,7 @@ pub fn finish(
     };
     let similarity = images(to, found, inputs, &mut panels)?;
     done("warped image, compared");
-    let (jacobian, [displacement_mm, motion_mm]) = deformation(found, &mut panels)?;
+    let (jacobian, [displacement_mm, motion_mm]) = deformation(to, found, &mut panels)?;
     done("Jacobian");
     write_displacements(to, found)?;
     done("displacements");
@@ -83,18 +84,25 @@ fn images(
     Ok([before, after])
 }
 
-/// The Jacobian, and how far voxels move by the deformation and by the whole map.
+/// The Jacobian, which is written where it is asked for, and how far voxels move by the deformation and by the whole map.
 fn deformation(
+    to: Writing,
     found: &Registration,
     panels: &mut Panels,
 ) -> Result<(JacobianReport, [Lengths; 2])> {
     let grid = found.grid();
     let mut motions = [&Affine::identity(), &found.affine].map(|affine| Motion::new(grid, affine));
+    let writer = || VolumeWriter::create(&to.files.jacobian, grid);
+    let mut file = (to.request.jacobian && to.hosts.is_first()).then(writer).transpose()?;
     let jacobian = found.jacobian(|planes| {
+        if let Some(file) = &mut file {
+            file.write(&log_jacobian(planes, grid.size, found.affine.determinant())?)?;
+        }
         let own = planes.own_vectors(grid.size);
         motions.iter_mut().for_each(|motion| motion.add(planes.own.start, &own));
         panels.add_displacement(planes)
     })?;
+    file.map_or(Ok(()), VolumeWriter::finish)?;
     Ok((jacobian, motions.each_ref().map(Motion::lengths)))
 }
 
