@@ -185,7 +185,8 @@ mod tests {
 
     /// A pair of 64^3 voxels, deformed forth and back.
     fn forecast() -> Forecast {
-        let written = Written { displacements: 2, labels: false, jacobian: false, checkpoint: true };
+        let written =
+            Written { displacements: 2, labels: false, jacobian: false, checkpoint: true };
         Forecast::of_registration(64 * 64 * 64, written)
     }
 
@@ -208,7 +209,11 @@ mod tests {
     #[test]
     fn what_is_not_written_needs_no_space() {
         let of = |displacements, labels, checkpoint| {
-            Forecast::of_registration(1 << 20, Written { displacements, labels, jacobian: false, checkpoint }).most
+            Forecast::of_registration(
+                1 << 20,
+                Written { displacements, labels, jacobian: false, checkpoint },
+            )
+            .most
         };
         assert_eq!(of(2, false, false) - of(1, false, false), 12 << 20);
         assert_eq!(of(0, true, false) - of(0, false, false), 4 << 20);

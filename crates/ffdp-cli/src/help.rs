@@ -1,13 +1,16 @@
 //! How the help of a command with many flags is laid out: flags under headings, in an order that people read.
 //!
-//! `-h` is the short help: a flag has a line, the first sentence of what is said about it, and the flags of the heading
-//! "Advanced" are left out. `--help` has everything. A flag that no list names is advanced.
+//! `-h` is the short help: a flag has a line, the first sentence of what is said about it (if that is long, its part before
+//! a semicolon or colon), and the flags of the heading "Advanced" are left out. `--help` has everything. A flag that no list names is advanced.
 
-use clap::builder::StyledStr;
+use clap::builder::{PossibleValue, StyledStr};
 use clap::{Arg, ArgAction, Command};
 
 /// Commands with fewer flags are read in one list.
 const MOST_WITHOUT_HEADINGS: usize = 10;
+
+/// Letters of a short help that fit next to a flag.
+const LONGEST: usize = 76;
 
 const ADVANCED: &str = "Advanced";
 
@@ -143,7 +146,10 @@ const HEADINGS: [(&str, &[&str]); 6] = [
             "help",
         ],
     ),
-    ("Devices and large images", &["device", "devices", "share", "shards", "device_memory", "slabs"]),
+    (
+        "Devices and large images",
+        &["device", "devices", "share", "shards", "device_memory", "slabs"],
+    ),
     (ADVANCED, &[]),
 ];
 
@@ -159,13 +165,33 @@ pub fn laid_out(command: Command) -> Command {
     })
 }
 
-/// The first sentence as the short help, where nothing else is.
+/// The first sentence as the short help, and its start where it is long; all of it and the values as the long one.
 fn shortened(arg: Arg) -> Arg {
-    let Some(help) = arg.get_help().map(StyledStr::to_string) else { return arg };
-    match (arg.get_long_help(), help.split_once(". ")) {
-        (None, Some((first, _))) => arg.help(first.to_string()).long_help(help),
-        _ => arg,
+    let (Some(help), None) = (arg.get_help().map(StyledStr::to_string), arg.get_long_help()) else {
+        return arg;
+    };
+    let values = values(&arg);
+    let first = help.split_once(". ").map_or(&*help, |(first, _)| first);
+    let start = || [';', ':'].iter().find_map(|end| Some(first.split_once(*end)?.0));
+    let short = if first.len() > LONGEST { start().unwrap_or(first) } else { first };
+    let hidden = arg.is_hide_possible_values_set() || !values.is_empty();
+    let short = short.to_string();
+    arg.hide_possible_values(hidden).help(short).long_help(help + &values)
+}
+
+/// The values that a flag may have, a line each.
+fn values(arg: &Arg) -> String {
+    if !arg.get_action().takes_values() || arg.is_hide_possible_values_set() {
+        return String::new();
     }
+    let values = arg.get_possible_values();
+    let width = values.iter().map(|value| value.get_name().len()).max().unwrap_or(0);
+    let line = |value: &PossibleValue| {
+        let about = value.get_help().map(StyledStr::to_string).unwrap_or_default();
+        format!("\n- {:width$}  {about}", value.get_name()).trim_end().to_string()
+    };
+    let lines: String = values.iter().filter(|value| !value.is_hide_set()).map(line).collect();
+    if lines.is_empty() { lines } else { format!("\n\nValues:{lines}") }
 }
 
 /// The command with its flags in the order of the headings. Clap orders headings by their first flags, and flags cannot
@@ -175,8 +201,16 @@ fn under_headings(command: Command) -> Command {
         return command;
     }
     let own = [
-        Arg::new("help").short('h').long("help").action(ArgAction::Help).help("Print this help (-h the short one)"),
-        Arg::new("version").short('V').long("version").action(ArgAction::Version).help("Print the version"),
+        Arg::new("help")
+            .short('h')
+            .long("help")
+            .action(ArgAction::Help)
+            .help("Print this help (-h the short one)"),
+        Arg::new("version")
+            .short('V')
+            .long("version")
+            .action(ArgAction::Version)
+            .help("Print the version"),
     ];
     let place = |arg: &Arg| place(command.get_name(), arg.get_id().as_str());
     let mut args: Vec<(_, Arg)> =
@@ -247,15 +281,49 @@ mod tests {
         }
     }
 
+    /// A screen of a terminal.
+    const SCREEN: [usize; 2] = [100, 52];
+
+    #[test]
+    fn the_short_help_of_register_is_a_screen_and_the_long_one_has_every_flag() {
+        let mut command = laid_out(Arguments::command());
+        let register = command.find_subcommand_mut("register").expect("a command");
+        let short = register.render_help().to_string();
+        let [columns, rows] = SCREEN;
+        let wide: Vec<&str> = short.lines().filter(|line| line.chars().count() > columns).collect();
+        assert!(wide.is_empty(), "{wide:#?}");
+        assert!(short.lines().count() <= rows, "{}:\n{short}", short.lines().count());
+        let long = register.render_long_help().to_string();
+        let mut places = HEADINGS.iter().map(|(heading, _)| long.find(&format!("\n{heading}:\n")));
+        assert!(places.all(|place| place.is_some()), "{long}");
+        for arg in
+            Arguments::command().find_subcommand("register").expect("a command").get_arguments()
+        {
+            let flag = format!("--{}", arg.get_long().expect("every flag has a long name"));
+            assert!(long.contains(&flag), "no {flag} in {long}");
+        }
+        assert!(!short.contains("--beta-div") && long.contains("gnk"), "{short}");
+    }
+
     #[test]
     fn commands_that_are_laid_out_anew_are_read_as_before() {
         laid_out(Arguments::command()).debug_assert();
+        for output in ["-o", "--output", "--out"] {
+            let line = ["ffdp", "train", output, "run"];
+            let found = laid_out(Arguments::command()).try_get_matches_from(line);
+            assert!(found.is_ok(), "{output}: {found:?}");
+        }
         let line = ["ffdp", "register", "-f", "a.nii", "-m", "b.nii", "-o", "out", "--lr", "0.5"];
         let found = laid_out(Arguments::command()).try_get_matches_from(line).expect("it is read");
         let register = found.subcommand_matches("register").expect("the command");
         assert_eq!(register.get_one::<f64>("lr"), Some(&0.5));
-        for wrong in [&line[..6], &["ffdp", "register", "-m", "b.nii", "-o", "o", "--pairs", "p.csv"]] {
-            assert!(laid_out(Arguments::command()).try_get_matches_from(wrong).is_err(), "{wrong:?}");
+        for wrong in
+            [&line[..6], &["ffdp", "register", "-m", "b.nii", "-o", "o", "--pairs", "p.csv"]]
+        {
+            assert!(
+                laid_out(Arguments::command()).try_get_matches_from(wrong).is_err(),
+                "{wrong:?}"
+            );
         }
     }
 }

@@ -114,7 +114,7 @@ fn quotes_all(line: &str, c: char) -> bool {
 fn head(fields: &[String]) -> Result<[usize; 2], String> {
     let column = |known: &[&str]| {
         let found = |name: &&str| fields.iter().position(|field| field.to_lowercase() == **name);
-        known.iter().find_map(|name| found(name))
+        known.iter().find_map(found)
     };
     match (column(&NUMBERS), column(&NAMES)) {
         (Some(id), Some(name)) => Ok([id, name]),
@@ -148,10 +148,12 @@ impl Serialize for NamedOverlap {
 impl NamedOverlap {
     /// A table with a line for every label: the fields are empty where a label is absent from either map.
     pub fn csv(&self) -> String {
-        let number = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.6}"));
+        let number =
+            |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.6}"));
         let line = |label: &ffdp_image::metrics::LabelOverlap| {
             let name = self.names.get(label.id).unwrap_or_default().replace('"', "\"\"");
-            let [before, after, hd95] = [label.before, label.after, label.hd95_after_mm].map(number);
+            let [before, after, hd95] =
+                [label.before, label.after, label.hd95_after_mm].map(number);
             let (id, voxels) = (label.id, label.fixed_voxels);
             format!("{id},\"{name}\",{voxels},{before},{after},{hd95}\n")
         };
@@ -181,7 +183,8 @@ mod tests {
         ] {
             assert_eq!(parsed(text), expected, "{text}");
         }
-        let freesurfer = "#No. Label Name:      R   G   B   A\n\n10  Left-Thalamus     0   118 14  0\n";
+        let freesurfer =
+            "#No. Label Name:      R   G   B   A\n\n10  Left-Thalamus     0   118 14  0\n";
         assert_eq!(parsed(freesurfer), expected[..1]);
     }
 

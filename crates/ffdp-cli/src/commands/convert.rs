@@ -12,7 +12,9 @@ use crate::printer::Printer;
 
 /// `ffdp convert`.
 #[derive(Debug, Args)]
-#[command(override_usage = "ffdp convert [OPTIONS] <FILE> <RESULT>\n       ffdp convert [OPTIONS] -i <FILE> -o <RESULT>")]
+#[command(
+    override_usage = "ffdp convert [OPTIONS] <FILE> <RESULT>\n       ffdp convert [OPTIONS] -i <FILE> -o <RESULT>"
+)]
 pub struct ConvertArguments {
     /// Image or displacement, and the result, in place of `-i` and `-o`.
     #[arg(value_name = "FILE", num_args = 0..=2, help = "Image or displacement, and RESULT, in place of -i and -o")]

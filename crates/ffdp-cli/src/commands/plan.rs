@@ -58,9 +58,9 @@ impl PlanArguments {
 
 /// One number for every axis, or three.
 fn each_axis<T: Copy + Debug>(flag: &str, numbers: &[T]) -> Result<[T; 3]> {
-    match numbers {
-        &[all] => Ok([all; 3]),
-        &[x, y, z] => Ok([x, y, z]),
+    match *numbers {
+        [all] => Ok([all; 3]),
+        [x, y, z] => Ok([x, y, z]),
         _ => Err(Failure::user(
             format!("{flag} must be one number, or three, got {numbers:?}"),
             format!("for example {flag} 512,512,400"),

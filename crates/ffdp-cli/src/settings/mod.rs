@@ -32,16 +32,18 @@ pub struct SettingsArguments {
     /// them.
     #[arg(long, value_name = "FILE")]
     pub settings: Option<PathBuf>,
-    /// Settings to start from, by what they are for [default: default].
+    /// What the settings are for: fast, quality, multimodal, hard [default: default].
     #[arg(long, value_name = "NAME", value_enum, conflicts_with = "settings")]
     pub preset: Option<PresetChoice>,
     /// Two modalities: as --preset multimodal. With another preset, the method of multimodal on the levels of the other.
     #[arg(long, conflicts_with = "settings")]
     pub multimodal: bool,
-    /// The last stage [default: greedy; quality svf]. Stages before it are kept, those after it are left out.
+    /// Last stage: greedy, syn, svf, ffd, gnk, affine, rigid [default: greedy]. Stages before it are kept, those after it are
+    /// left out. With --preset quality the default is svf.
     #[arg(long, value_name = "NAME", value_parser = transforms())]
     pub transform: Option<String>,
-    /// How the linear stages begin: from the centres of mass, of the grids, or from the headers [default: moments].
+    /// Begin from moments, geometry or header [default: moments]. How the linear stages begin: from the centres of mass and
+    /// principal axes, from the middles of the grids, or from where the headers place the images.
     #[arg(long, alias = "center", value_name = "HOW", value_enum, conflicts_with = "aligned")]
     pub centre: Option<CentreChoice>,
     /// The images are aligned already: only the deformation is found. Moments, rigid and affine stages are left out.
@@ -63,7 +65,7 @@ pub struct SettingsArguments {
     /// [default: 1].
     #[arg(long, value_name = "W")]
     pub label_weight: Option<f64>,
-    /// Similarity of the deformable stages [default: lncc]. Without a deformable stage that of the linear
+    /// Similarity: lncc, mse, mi, nmi, mind, ngf [default: lncc]. That of the deformable stages. Without a deformable stage that of the linear
     /// stages, which otherwise use nmi. With mi or nmi greedy, syn and svf are as stiff as with --multimodal.
     #[arg(long, value_name = "NAME", value_parser = metrics())]
     pub metric: Option<String>,
@@ -250,6 +252,16 @@ impl SettingsArguments {
         settings.match_histograms |= self.match_histograms;
         let mut table = Table::try_from(&settings).map_err(defect)?;
         let mut stages = Stages::of(&mut table);
+        self.change(&mut stages)?;
+        let settings: Settings = table.try_into().map_err(defect)?;
+        settings.validate()?;
+        Ok(settings)
+    }
+}
+
+impl SettingsArguments {
+    /// Changes entries of stages by their names.
+    fn change(&self, stages: &mut Stages) -> Result<()> {
         if let Some(metric) = &self.metric {
             stages.set_metric(metric)?;
         }
@@ -285,9 +297,7 @@ impl SettingsArguments {
         if self.shrink.is_some() || self.iterations.is_some() {
             stages.set_levels(self.shrink.as_deref(), self.iterations.as_deref())?;
         }
-        let settings: Settings = table.try_into().map_err(defect)?;
-        settings.validate()?;
-        Ok(settings)
+        Ok(())
     }
 }
 

@@ -43,7 +43,7 @@ pub struct ApplyArguments {
     #[arg(long, value_name = "PAIRS.CSV", conflicts_with_all = ["image", "reference", "transform", "output", "landmarks"])]
     pub pairs: Option<PathBuf>,
     /// How values are read between voxels.
-    #[arg(long, value_enum, default_value_t = InterpolationChoice::Linear)]
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = InterpolationChoice::Linear)]
     pub interpolation: InterpolationChoice,
     /// Value of voxels that the image does not reach.
     #[arg(long, value_name = "VALUE", default_value_t = 0.0, allow_negative_numbers = true)]

@@ -104,23 +104,8 @@ impl Inputs {
             };
             images = Some([fixed, moved]);
         }
-        let (mut labels, mut moving_labels) = (None, None);
-        if let (Some(fixed_path), Some(moving_path)) =
-            (&request.fixed_labels, &request.moving_labels)
-        {
-            let (fixed, moving) = (labels_of(fixed_path)?, labels_of(moving_path)?);
-            placement.check_fixed(&fixed.geometry, fixed_path)?;
-            if let (Some([image, _]), Some(path)) = (&images, &request.fixed) {
-                let what = format!("{} (labels of {})", fixed_path.display(), path.display());
-                image.geometry.check_same_grid(&fixed.geometry, &what)?;
-            }
-            let moved = match placement.map(&fixed.geometry, &moving.geometry, moving_path)? {
-                Some(map) => map.warp_labels(&moving)?,
-                None => moving.clone(),
-            };
-            labels = Some([fixed, moved]);
-            moving_labels = Some(moving);
-        }
+        let image = images.as_ref().map(|[image, _]| &image.geometry);
+        let (labels, moving_labels) = labels_on_fixed(request, &placement, image)?.unzip();
         let mask = match (&request.mask, &images) {
             (Some(path), Some([fixed, _])) => Some(mask(path, fixed)?),
             _ => None,
@@ -139,6 +124,29 @@ impl Inputs {
             label_names,
         })
     }
+}
+
+/// The fixed labels with the moving ones on their grid, and the moving ones as they were read.
+fn labels_on_fixed(
+    request: &MeasureArguments,
+    placement: &MovingOnFixed,
+    image: Option<&Geometry>,
+) -> Result<Option<([LabelMap; 2], LabelMap)>> {
+    let (Some(fixed_path), Some(moving_path)) = (&request.fixed_labels, &request.moving_labels)
+    else {
+        return Ok(None);
+    };
+    let (fixed, moving) = (labels_of(fixed_path)?, labels_of(moving_path)?);
+    placement.check_fixed(&fixed.geometry, fixed_path)?;
+    if let (Some(image), Some(path)) = (image, &request.fixed) {
+        let what = format!("{} (labels of {})", fixed_path.display(), path.display());
+        image.check_same_grid(&fixed.geometry, &what)?;
+    }
+    let moved = match placement.map(&fixed.geometry, &moving.geometry, moving_path)? {
+        Some(map) => map.warp_labels(&moving)?,
+        None => moving.clone(),
+    };
+    Ok(Some(([fixed, moved], moving)))
 }
 
 /// How the moving side comes onto the fixed grid.

@@ -44,7 +44,7 @@ Exit code: 0 done, 1 an error in the input or the request, 2 a defect.";
 
 /// `ffdp measure`.
 #[derive(Clone, Debug, Args)]
-#[command(after_long_help = HELP)]
+#[command(after_long_help = HELP, override_usage = "ffdp measure [OPTIONS]")]
 #[command(group(ArgGroup::new("what").required(true).multiple(true)
     .args(["fixed", "fixed_labels", "warp", "landmarks", "pairs"])))]
 #[command(group(ArgGroup::new("images").multiple(true).args(["fixed", "pairs"])))]
@@ -82,7 +82,7 @@ pub struct MeasureArguments {
     #[arg(long, conflicts_with_all = ["warp", "transform"])]
     pub resample: bool,
 
-    /// Corresponding landmarks of the fixed and the moving image (CSV, or Slicer's .fcsv).
+    /// Corresponding landmarks of both images (CSV, or Slicer's .fcsv).
     #[arg(long, value_names = ["FIXED", "MOVING"], num_args = 2)]
     pub landmarks: Option<Vec<PathBuf>>,
     /// Coordinates of the landmarks; voxel indices are those of --fixed and --moving.

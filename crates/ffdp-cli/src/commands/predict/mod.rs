@@ -63,14 +63,14 @@ pub struct PredictArguments {
     /// Image that is deformed
     #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
     moving: Option<PathBuf>,
-    /// Several pairs, as ffdp register takes them: a list (CSV) with the columns fixed, moving and, as needed, name, fixed_labels,
+    /// Several pairs: a list (CSV), as ffdp register takes it. The columns are fixed, moving and, as needed, name, fixed_labels,
     /// moving_labels. The results of a pair are in its own folder in --output, with summary.csv and index.html.
     #[arg(long, value_name = "PAIRS.CSV", conflicts_with_all = ["fixed", "moving", "fixed_labels", "moving_labels"])]
     pub pairs: Option<PathBuf>,
     /// Folder for the results
     #[arg(short, long, alias = "out", value_name = "DIR")]
     pub output: PathBuf,
-    /// Remove the files of another run from the folder first (those that its manifest.json lists, and the
+    /// Replace the results of another run. Its files are removed first (those that its manifest.json lists, and the
     /// names that results have)
     #[arg(long)]
     pub overwrite: bool,
@@ -80,8 +80,8 @@ pub struct PredictArguments {
     /// Labels of the moving image, carried along
     #[arg(long, value_name = "FILE")]
     pub moving_labels: Option<PathBuf>,
-    /// Improve the prediction by at most so many iterations of the registration engine (greedy, at full
-    /// resolution, with the similarity that was trained)
+    /// Improve the prediction by at most so many iterations of registration. They are greedy, at full
+    /// resolution, with the similarity that was trained
     #[arg(long, value_name = "N")]
     pub refine: Option<usize>,
     /// Size of the network's grid in voxels, N or XxYxZ [default: as in training]
@@ -254,8 +254,10 @@ impl Steps for Predictions<'_> {
         let voxels = header(case.request.fixed())?.geometry.len() as u64;
         let labels = case.request.moving_labels.is_some();
         let written = Written { displacements: 1, labels, jacobian: false, checkpoint: false };
-        Forecast::of_registration(voxels, written)
-            .check_file("the results of the prediction", &case.request.output.join("warp.nii.gz"))?;
+        Forecast::of_registration(voxels, written).check_file(
+            "the results of the prediction",
+            &case.request.output.join("warp.nii.gz"),
+        )?;
         read(&case.request, &case.files, case.printer)
     }
 

@@ -7,6 +7,7 @@ use ffdp_register::{Settings, Stage};
 
 use super::args::{ImageFormat, RegisterArguments};
 use crate::checkpoint::CheckpointFolder;
+use crate::cohort::THUMBNAIL;
 use crate::commands::chain::TransformChoice;
 use crate::disk::{Forecast, Written};
 use crate::failure::Result;
@@ -32,6 +33,8 @@ pub struct Files {
     /// ln det J.
     pub jacobian: PathBuf,
     pub report: PathBuf,
+    /// Of a pair of a list, for the page of all.
+    pub thumbnail: PathBuf,
     pub metrics: PathBuf,
     pub settings: PathBuf,
     pub log: PathBuf,
@@ -53,6 +56,7 @@ impl Files {
             label_table: folder.join("labels.csv"),
             jacobian: image("log_jacobian"),
             report: folder.join("report.html"),
+            thumbnail: folder.join(THUMBNAIL),
             metrics: folder.join("metrics.json"),
             settings: folder.join("settings.toml"),
             log: folder.join("log.jsonl"),
@@ -61,7 +65,7 @@ impl Files {
     }
 
     /// Every file that a run may write.
-    pub fn all(&self) -> [&Path; 13] {
+    pub fn all(&self) -> [&Path; 14] {
         [
             &self.warped,
             &self.affine,
@@ -73,6 +77,7 @@ impl Files {
             &self.label_table,
             &self.jacobian,
             &self.report,
+            &self.thumbnail,
             &self.metrics,
             &self.settings,
             &self.log,

@@ -133,7 +133,16 @@ impl Inputs {
         let label_names = LabelNames::of(request.label_names.as_deref())?;
         let (initial, landmarks) = (initial(request)?, landmarks_of(request, grids)?);
         let guides_hash = guides_hash(request, settings)?;
-        Ok(Self { label_ids, label_names, initial, guides_hash, landmarks, warnings, fixed, moving })
+        Ok(Self {
+            label_ids,
+            label_names,
+            initial,
+            guides_hash,
+            landmarks,
+            warnings,
+            fixed,
+            moving,
+        })
     }
 
     /// What is registered.

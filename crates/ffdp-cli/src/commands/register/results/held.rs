@@ -112,7 +112,7 @@ impl Held {
                 };
                 in_parallel(|| self.measures(&results.found, inputs), written)
             },
-            || self.draw(inputs, results.spline.as_ref()),
+            || self.draw(inputs, results),
         );
         written?;
         let [fields, rest] = self.seconds;
@@ -173,10 +173,14 @@ impl Held {
         }
     }
 
-    fn draw(&self, inputs: Volumes, spline: Option<&BsplineTransform>) -> Result<Pictures> {
+    fn draw(&self, inputs: Volumes, results: &Results) -> Result<Pictures> {
         let (fixed, [before, warped]) = (inputs.fixed, &self.images);
         let mut panels = Panels::through_mass(fixed)?;
-        panels.controls = spline.map(BsplineTransform::geometry).cloned();
+        panels.controls = results.spline.as_ref().map(BsplineTransform::geometry).cloned();
+        panels.landmarks = results.marks.clone();
+        if let (Some(fixed), Some([before, after])) = (inputs.fixed_labels, &self.labels) {
+            panels.add_labels([&fixed.data, &before.data, &after.data]);
+        }
         panels.add(Quantity::Fixed, 0, &fixed.data);
         panels.add(Quantity::Before, 0, &before.data);
         panels.add(Quantity::Warped, 0, &warped.data);

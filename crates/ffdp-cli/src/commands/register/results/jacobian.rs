@@ -29,7 +29,8 @@ mod tests {
     fn planes_in_runs_have_the_volume_change_of_the_whole() {
         let size = [5, 4, 6];
         let count = 5 * 4 * 6;
-        let displacement: Vec<f32> = (0..3 * count).map(|i| ((i * 37) % 11) as f32 * 0.02).collect();
+        let displacement: Vec<f32> =
+            (0..3 * count).map(|i| ((i * 37) % 11) as f32 * 0.02).collect();
         let whole = FieldPlanes { displacement: &displacement, first: 0, own: 0..6 };
         let whole = log_jacobian(&whole, size, 1.5).expect("the size fits");
         // Planes 2 and 3 with a neighbour on either side.

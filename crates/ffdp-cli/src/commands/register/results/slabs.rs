@@ -29,6 +29,7 @@ pub fn finish(
     // Planes through the middle of the fixed image, of what passes by.
     let grid = inputs.fixed.image.geometry().clone();
     let mut panels = Panels::new(&grid, (grid.center_mm(), "middle"));
+    panels.landmarks = results.marks.clone();
     panels.controls = results.spline.as_ref().map(BsplineTransform::geometry).cloned();
     let mut clock = Instant::now();
     let mut done = |what: &str| {
