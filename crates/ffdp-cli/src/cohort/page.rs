@@ -41,7 +41,8 @@ fn address(folder: &Path, name: &str, file: &str) -> Option<String> {
 
 /// The page of a cohort whose pairs have folders with their names; a link where there is a `report` in one.
 fn page(ledger: &Ledger, folder: &Path, report: Option<&str>) -> String {
-    let (heading, rows) = ledger.rows();
+    let (heading, mut rows) = ledger.rows();
+    let means = rows.pop().unwrap_or_default();
     let address = |name: &str, file: &str| address(folder, name, file);
     let link = |name: &str| address(name, report?);
     let has_thumbnails = rows.iter().any(|row| address(&row[0], THUMBNAIL).is_some());
@@ -75,6 +76,10 @@ fn page(ledger: &Ledger, folder: &Path, report: Option<&str>) -> String {
                     }
                 }
             }
+            tfoot { tr {
+                @for cell in &means { td { (cell) } }
+                @if has_thumbnails { td {} }
+            } }
         }
         @if failed > 0 {
             section.notes {

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use ffdp_image::image::Geometry;
 use ffdp_register::Content;
 
@@ -16,9 +16,10 @@ use crate::words::Numbers;
 
 /// `ffdp plan`.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("sizes").required(true).args(["fixed", "size"])))]
 pub struct PlanArguments {
     /// Image that stays. Only its header is read.
-    #[arg(short, long, value_name = "FILE", requires = "moving", required_unless_present = "size")]
+    #[arg(short, long, value_name = "FILE", requires = "moving")]
     pub fixed: Option<PathBuf>,
     /// Image that is deformed. Only its header is read.
     #[arg(short, long, value_name = "FILE", requires = "fixed")]
