@@ -299,6 +299,18 @@ impl Panels {
         self.has_labels = true;
     }
 
+    /// Where the pixels lie, RAS mm; those beyond the grid are not shown.
+    pub fn points(&self) -> &[[f64; 3]] {
+        &self.frame.points
+    }
+
+    /// What was found of the three label maps of [`Panels::add_labels`] at [`Panels::points`].
+    pub fn set_labels(&mut self, maps: [Vec<f64>; 3]) {
+        let first = Quantity::LabelFixed.index();
+        self.values[first..].iter_mut().zip(maps).for_each(|(values, found)| *values = found);
+        self.has_labels = true;
+    }
+
     /// Only the voxels that are seen have a determinant: by plane and place in it.
     fn add_determinants(&mut self, planes: Range<usize>, of: impl Fn(usize, usize) -> f32) {
         let values = &mut self.values[Quantity::Determinant.index()];

@@ -9,7 +9,8 @@ document.querySelectorAll("table.sortable").forEach((table) => {
       const compare = (a, b) => {
         const [x, y] = [text(a), text(b)];
         // Cells without a value come last, whichever way.
-        if (x === "" || y === "") return (x === "") - (y === "");
+        const [none, nothing] = [x, y].map((value) => value === "" || value === "-");
+        if (none || nothing) return none - nothing;
         return way * (isNaN(x) || isNaN(y) ? x.localeCompare(y) : x - y);
       };
       [...body.rows].sort(compare).forEach((row) => body.append(row));

@@ -121,6 +121,12 @@ fn a_person_names_labels_by_a_table_of_itk_snap() {
         assert!(page.contains(word), "no {word} in the report");
     }
 
+    // Slab by slab what is seen is looked up at the pixels.
+    let slabs = [&FEW[..], &labels, &["--slabs", "--label-names", &table]].concat();
+    register(&folder, "fixed.nii.gz", "moving.nii.gz", "slabs", &slabs).succeeded();
+    let page = fs::read_to_string(folder.path("slabs/report.html")).expect("written");
+    assert!(page.contains("Left, cortex") && page.contains("Borders of labels"));
+
     let run = ffdp(&[&["measure", "--label-names", &table], &labels[..]].concat());
     run.succeeded();
     assert!(run.stdout.contains("Left, cortex"), "{}", run.stdout);

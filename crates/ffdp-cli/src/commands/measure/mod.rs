@@ -44,7 +44,7 @@ Exit code: 0 done, 1 an error in the input or the request, 2 a defect.";
 
 /// `ffdp measure`.
 #[derive(Clone, Debug, Args)]
-#[command(after_long_help = HELP, override_usage = "ffdp measure [OPTIONS]")]
+#[command(after_long_help = HELP)]
 #[command(group(ArgGroup::new("what").required(true).multiple(true)
     .args(["fixed", "fixed_labels", "warp", "landmarks", "pairs"])))]
 #[command(group(ArgGroup::new("images").multiple(true).args(["fixed", "pairs"])))]

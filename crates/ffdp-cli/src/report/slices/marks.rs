@@ -54,7 +54,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Those that are nearer to the plane than half a mesh of the grid.
+    /// Those that are nearer to the plane than a mesh of the grid.
     fn draw_landmarks(
         &self,
         landmarks: &LandmarkMarks,
@@ -70,7 +70,7 @@ impl Scene<'_> {
             [right, -up]
         };
         for (fixed, moving) in landmarks.fixed.iter().zip(&landmarks.moving[after]) {
-            if (fixed[across] - corner[across]).abs() > frame.mesh_mm / 2.0 {
+            if (fixed[across] - corner[across]).abs() > frame.mesh_mm {
                 continue;
             }
             let [from, to] = [*fixed, *moving].map(pixel);
