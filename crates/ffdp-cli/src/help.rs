@@ -1,7 +1,8 @@
 //! How the help of a command with many flags is laid out: flags under headings, in an order that people read.
 //!
-//! `-h` is the short help: a flag has a line, the first sentence of what is said about it (if that is long, its part before
-//! a semicolon or colon), and the flags of the heading "Advanced" are left out. `--help` has everything. A flag that no list names is advanced.
+//! `-h` is the short help: a flag has a line, the first sentence of what is said about it (if that is long, its
+//! part before a semicolon or colon), and the flags of the heading "Advanced" are left out. `--help` has
+//! everything. A flag that no list names is advanced.
 
 use clap::builder::{PossibleValue, StyledStr};
 use clap::{Arg, ArgAction, Command};
