@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, ArgGroup, Args, ValueEnum};
 use ffdp_groups::series::Reference;
 use ffdp_image::io::FileRow;
 use ffdp_image::io::images::header;
@@ -81,6 +81,7 @@ const OF_ONE_PAIR: [&str; 9] = [
 /// `ffdp register`.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = HELP)]
+#[command(group(ArgGroup::new("label_maps").multiple(true).args(["moving_labels", "pairs"])))]
 pub struct RegisterArguments {
     /// Image that stays, 3-D. NIfTI, OME-Zarr (image.zarr, image.zarr#LEVEL,c=CHANNEL,t=TIME), NRRD, MetaImage, MGZ,
     /// DICOM, TIFF, PNG or JPEG.
@@ -116,7 +117,7 @@ pub struct RegisterArguments {
     /// Names of the labels: a table (CSV, TSV, ITK-SNAP, FreeSurfer). CSV and TSV with the columns id (or index, label) and
     /// name, ITK-SNAP's label description or FreeSurfer's colour table. The names are in the report, labels.csv and
     /// metrics.json.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "label_maps")]
     pub label_names: Option<PathBuf>,
 
     /// How much each voxel of the fixed image counts, 0 to 1. An image on its grid.
