@@ -1,6 +1,6 @@
 //! The command line, as clap reads it.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::apply::ApplyArguments;
 use crate::commands::bench::BenchArguments;
@@ -19,6 +19,7 @@ use crate::commands::shape::ShapeArguments;
 use crate::commands::synth::SynthArguments;
 use crate::commands::template::TemplateArguments;
 use crate::commands::train::TrainCommand;
+use crate::help::laid_out;
 
 /// Registration of 3-D images: finds the deformation that carries one image onto another.
 #[derive(Debug, Parser)]
@@ -44,7 +45,7 @@ pub enum Command {
     Convert(ConvertArguments),
     /// Invert a transform and measure the error of the inverse.
     Invert(InvertArguments),
-    /// Describe an image file: grid, orientation, voxel type, values, anything unusual.
+    /// Describe images (grid, orientation, voxel type, values, anything unusual) and transforms.
     Info(InfoArguments),
     /// Measure how well images, labels or a deformation agree.
     Measure(MeasureArguments),
@@ -68,6 +69,11 @@ pub enum Command {
     Completions(CompletionsArguments),
     /// Print the manual page (roff): `ffdp man | man -l -`.
     Man,
+}
+
+/// The command line, its help laid out.
+pub fn command() -> clap::Command {
+    laid_out(Arguments::command())
 }
 
 #[cfg(test)]

@@ -47,6 +47,8 @@ pub struct Written {
     /// Displacements: forth and back.
     pub displacements: u64,
     pub labels: bool,
+    /// The map of volume change.
+    pub jacobian: bool,
     /// A checkpoint, without which the run goes on.
     pub checkpoint: bool,
 }
@@ -55,18 +57,20 @@ impl Written {
     /// All that settings and labels may ask for.
     pub fn all(settings: &Settings, labels: bool) -> Self {
         let displacements = if deforms(settings) { 2 } else { 0 };
-        Self { displacements, labels, checkpoint: true }
+        Self { displacements, labels, jacobian: false, checkpoint: true }
     }
 }
 
 impl Forecast {
     /// Of a registration on a fixed grid of so many voxels.
     pub fn of_registration(voxels: u64, written: Written) -> Self {
-        let Written { displacements, labels, checkpoint } = written;
+        let Written { displacements, labels, jacobian, checkpoint } = written;
         let fields = displacements * DISPLACEMENT * voxels;
-        let images = if labels { 2 } else { 1 } * IMAGE * voxels;
+        let images = (1 + u64::from(labels) + u64::from(jacobian)) * IMAGE * voxels;
         let checkpoint = if checkpoint { DISPLACEMENT * voxels } else { 0 };
-        let shrunk = OF_AN_IMAGE * (IMAGE * voxels) as f64 + OF_A_DISPLACEMENT * fields as f64;
+        // Volume change fills the whole image, as displacements do.
+        let full = fields + if jacobian { IMAGE * voxels } else { 0 };
+        let shrunk = OF_AN_IMAGE * (IMAGE * voxels) as f64 + OF_A_DISPLACEMENT * full as f64;
         Self {
             least: (LEAST_OF_EXPECTED * shrunk) as u64 + LEAST_OTHER_FILES,
             expected: shrunk as u64 + OTHER_FILES,
@@ -181,7 +185,8 @@ mod tests {
 
     /// A pair of 64^3 voxels, deformed forth and back.
     fn forecast() -> Forecast {
-        let written = Written { displacements: 2, labels: false, checkpoint: true };
+        let written =
+            Written { displacements: 2, labels: false, jacobian: false, checkpoint: true };
         Forecast::of_registration(64 * 64 * 64, written)
     }
 
@@ -204,7 +209,11 @@ mod tests {
     #[test]
     fn what_is_not_written_needs_no_space() {
         let of = |displacements, labels, checkpoint| {
-            Forecast::of_registration(1 << 20, Written { displacements, labels, checkpoint }).most
+            Forecast::of_registration(
+                1 << 20,
+                Written { displacements, labels, jacobian: false, checkpoint },
+            )
+            .most
         };
         assert_eq!(of(2, false, false) - of(1, false, false), 12 << 20);
         assert_eq!(of(0, true, false) - of(0, false, false), 4 << 20);

@@ -5,6 +5,7 @@
 //! registration that failed.
 //! One file per command in `commands/`; what they share is next to it.
 
+mod affine_parts;
 mod args;
 mod checkpoint;
 mod cohort;
@@ -13,12 +14,14 @@ mod device;
 mod disk;
 mod failure;
 mod hash;
+mod help;
 mod hosts;
 mod huge_pages;
 mod in_parallel;
 mod interrupt;
 mod journal;
 mod json;
+mod label_names;
 mod leftovers;
 mod manifest;
 mod memory;
@@ -39,14 +42,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use args::{Arguments, Command};
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 
 #[global_allocator]
 static ALLOCATOR: huge_pages::HugePages = huge_pages::HugePages;
 
 /// What the user asks for; words of a choice in any case.
 fn arguments() -> Result<Arguments, clap::Error> {
-    let mut command = words::in_any_case(Arguments::command());
+    let mut command = words::in_any_case(args::command());
     let found = command.try_get_matches_from_mut(std::env::args_os())?;
     Arguments::from_arg_matches(&found).map_err(|error| error.format(&mut command))
 }
@@ -75,8 +78,8 @@ fn main() -> ExitCode {
         Command::Info(request) => commands::info::run(request),
         Command::Measure(request) => commands::measure::run(request),
         Command::Plan(request) => commands::plan::run(request),
-        Command::Completions(request) => commands::completions::run(request, Arguments::command()),
-        Command::Man => commands::man::run(Arguments::command()),
+        Command::Completions(request) => commands::completions::run(request, args::command()),
+        Command::Man => commands::man::run(args::command()),
         Command::Bench(request) => commands::bench::run(request),
         Command::Shape(request) => commands::shape::run(request),
         Command::Synth(request) => commands::synth::run(request),

@@ -14,19 +14,19 @@ use crate::memory::{Plan, Sizes};
 /// The flags.
 #[derive(Clone, Debug, Args)]
 pub struct MeshArguments {
-    /// Device to compute on; it must be compiled in. Of several processes on one host, the first has
+    /// Device to compute on. It must be compiled in. Of several processes on one host, the first has
     /// this GPU and the others the next ones, in turn.
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     device: DeviceChoice,
-    /// Several devices that share the large levels of deformable stages, as cuda:0,cuda:1; the first also
-    /// does all that is not cut. With --pairs each has pairs of its own.
+    /// Several devices that share the work, as cuda:0,cuda:1. They share the large levels of deformable stages; the first
+    /// also does all that is not cut. With --pairs each has pairs of its own.
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "device")]
     devices: Vec<DeviceChoice>,
-    /// Parts into which deformable stages cut the images (of several processes: each its share of them); those of
-    /// one device follow each other: less memory, a little slower [default: one for each device]
+    /// Parts into which the images are cut [default: one for each device]. Deformable stages cut them (of several
+    /// processes: each its share of them); parts of one device follow each other: less memory, a little slower.
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
-    /// Memory of each device, GB: greedy stages are cut into as many parts as it asks for.
+    /// Memory of each device, GB. Greedy stages are cut into as many parts as it asks for.
     #[arg(long, value_name = "GB", conflicts_with = "shards")]
     device_memory: Option<f64>,
 }

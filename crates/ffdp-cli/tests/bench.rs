@@ -80,7 +80,7 @@ fn a_network_is_compared_on_the_whole_image_and_in_patches() {
     subjects(&folder);
     let [data, run] = ["data/8mm", "run"].map(|name| folder.path(name));
     let epoch = ["--epochs", "1", "--network", "voxelmorph", "--plain", "--device", "cpu"];
-    ffdp(&[&["train", "--data", &data, "--out", &run], &epoch[..]].concat()).succeeded();
+    ffdp(&[&["train", "--data", &data, "--output", &run], &epoch[..]].concat()).succeeded();
     let methods = ["--methods", "identity,network,patches"];
     let without = bench(&folder, &methods);
     assert_eq!(without.code, 1);

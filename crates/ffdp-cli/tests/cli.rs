@@ -4,6 +4,8 @@
 mod apply;
 #[path = "cli/cohort.rs"]
 mod cohort;
+#[path = "cli/flags.rs"]
+mod flags;
 #[path = "cli/folders.rs"]
 mod folders;
 #[path = "cli/labels.rs"]

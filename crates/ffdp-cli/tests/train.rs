@@ -56,13 +56,13 @@ fn journal(path: &str) -> Vec<Value> {
 fn a_killed_run_goes_on_to_the_same_numbers() {
     let folder = Folder::new();
     let train = |out: &str, more: &[&str]| {
-        ffdp(&[&["train", "--out", &folder.path(out)], &SHORT[..], more].concat())
+        ffdp(&[&["train", "--output", &folder.path(out)], &SHORT[..], more].concat())
     };
     train("whole", &[]).succeeded();
 
     let journal_file = folder.path("killed/metrics.jsonl");
     let mut killed = Command::new(env!("CARGO_BIN_EXE_ffdp"))
-        .args(["train", "--device", "cpu", "--out", &folder.path("killed")])
+        .args(["train", "--device", "cpu", "--output", &folder.path("killed")])
         .args(SHORT)
         .stderr(Stdio::null())
         .spawn()
@@ -79,7 +79,7 @@ fn a_killed_run_goes_on_to_the_same_numbers() {
 
     // No flags: the settings are those of the run.
     let out = folder.path("killed");
-    ffdp(&["train", "--resume", "--plain", "--out", &out]).succeeded();
+    ffdp(&["train", "--resume", "--plain", "--output", &out]).succeeded();
     let [whole, killed] =
         ["whole", "killed"].map(|run| journal(&folder.path(&format!("{run}/metrics.jsonl"))));
     assert_eq!(whole.len(), 5 * (4 + 1 + 2 + 1), "4 steps, 2 validations and 2 means an epoch");
@@ -108,7 +108,7 @@ fn a_trained_network_registers_files_of_any_grid() {
     let folder = Folder::new();
     let model = folder.path("model");
     let flags = ["--size", "32", "--pairs", "4", "--epochs", "8", "--plain", "--keep", "2"];
-    ffdp(&[&["train", "--out", &model], &flags[..]].concat()).succeeded();
+    ffdp(&[&["train", "--output", &model], &flags[..]].concat()).succeeded();
 
     // Twice as many voxels an axis as the network has; the fixed image lies otherwise in memory.
     let pair = write_pair(&folder, 64, 3);
@@ -122,7 +122,7 @@ fn a_trained_network_registers_files_of_any_grid() {
         let labels = [path(&format!("{fixed}_labels.nii.gz")), path("moving_labels.nii.gz")];
         let flags = ["predict", "--model", &model, "--fixed", &names[0], "--moving", &names[1]];
         let more_flags =
-            ["--out", &names[2], "--fixed-labels", &labels[0], "--moving-labels", &labels[1]];
+            ["--output", &names[2], "--fixed-labels", &labels[0], "--moving-labels", &labels[1]];
         let run = ffdp(&[&flags[..], &more_flags, &["--json"], more].concat());
         run.succeeded();
         serde_json::from_str::<Value>(&run.stdout).expect("--json prints JSON only")
@@ -135,7 +135,7 @@ fn a_trained_network_registers_files_of_any_grid() {
     )
     .expect("writable");
     let (list, out) = (path("pairs.csv"), path("list"));
-    let run = ffdp(&["predict", "--model", &model, "--pairs", &list, "--out", &out]);
+    let run = ffdp(&["predict", "--model", &model, "--pairs", &list, "--output", &out]);
     assert!(run.code == 1 && run.stderr.contains("absent.nii"), "{}", run.stderr);
     let warp = |out: &str| fs::read(path(&format!("{out}/warp.nii.gz"))).expect("written");
     assert!(warp("list/yes") == warp("straight") && folder.has("list/index.html"));
@@ -180,7 +180,7 @@ fn models_that_cannot_be_used_are_named_with_a_way_out() {
     write_pair(&folder, 32, 1);
     let [fixed, moving, out] =
         ["fixed.nii.gz", "moving.nii.gz", "out"].map(|name| folder.path(name));
-    let images = ["--fixed", &fixed, "--moving", &moving, "--out", &out];
+    let images = ["--fixed", &fixed, "--moving", &moving, "--output", &out];
     let run = ffdp(&[&["predict", "--model", "/nowhere"], &images[..]].concat());
     assert_eq!(run.code, 1);
     assert!(run.stderr.contains("--model must name the folder of a training"), "{}", run.stderr);
@@ -189,7 +189,7 @@ fn models_that_cannot_be_used_are_named_with_a_way_out() {
     fs::write(&weights, "not weights").expect("writable");
     let flags = ["import", "--variant", "tiny", "--resolution", "half", "--size", "32"];
     let import = |axes: &str| {
-        ffdp(&[&flags[..], &["--weights", &weights, "--axes", axes, "--out", &out]].concat())
+        ffdp(&[&flags[..], &["--weights", &weights, "--axes", axes, "--output", &out]].concat())
     };
     let run = import("LIA");
     assert_eq!(run.code, 1);

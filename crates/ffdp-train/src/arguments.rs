@@ -21,7 +21,7 @@ pub struct TrainArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     pub settings: Option<PathBuf>,
 
-    /// Continue the run in --out from its last checkpoint, with its settings; --epochs may be larger
+    /// Continue the run in --output from its last checkpoint, with its settings; --epochs may be larger
     /// than before
     #[arg(long)]
     pub resume: bool,
@@ -31,8 +31,8 @@ pub struct TrainArguments {
     pub plain: bool,
 
     /// Folder for metrics, checkpoints and pictures
-    #[arg(short, long, default_value = "transmorph-run")]
-    pub out: PathBuf,
+    #[arg(short, long, alias = "out", value_name = "DIR", default_value = "transmorph-run")]
+    pub output: PathBuf,
 }
 
 /// The flags of the recipe, and which of them were given.

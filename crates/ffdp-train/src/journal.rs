@@ -150,7 +150,7 @@ fn read_lines(path: &Path) -> Result<Vec<(Record, String)>> {
     let parse = |(index, line): (usize, &str)| {
         let record = serde_json::from_str(line).map_err(|error| {
             let what = format!("{} line {}: {error}", path.display(), index + 1);
-            Error::invalid(what, line, "remove the line, or start a new run in another --out")
+            Error::invalid(what, line, "remove the line, or start a new run in another --output")
         })?;
         Ok((record, line.to_string()))
     };

@@ -35,13 +35,13 @@ impl TrainingRun {
     /// Those of [`Self::begin`], or with `--resume` of [`Self::resume`].
     #[cfg(feature = "cli")]
     pub fn open(arguments: &TrainArguments) -> Result<Self> {
-        let TrainArguments { recipe, out, .. } = arguments;
+        let TrainArguments { recipe, output, .. } = arguments;
         let run = match arguments.resume {
             true => {
-                let saved = RunFolder::new(out).settings();
-                Self::resume(recipe.resolve(Some(&saved))?, out)
+                let saved = RunFolder::new(output).settings();
+                Self::resume(recipe.resolve(Some(&saved))?, output)
             }
-            false => Self::begin(recipe.resolve(arguments.settings.as_deref())?, out),
+            false => Self::begin(recipe.resolve(arguments.settings.as_deref())?, output),
         };
         Ok(Self { plain: arguments.plain, ..run? })
     }
@@ -54,7 +54,7 @@ impl TrainingRun {
         let folder = RunFolder::new(out);
         if folder.settings().exists() {
             return Err(Error::invalid(
-                "--out must name a folder without a run in it",
+                "--output must name a folder without a run in it",
                 folder.root().display(),
                 "continue that run with --resume, or choose another folder",
             ));
@@ -118,7 +118,7 @@ fn check_same(saved: &Settings, given: &Settings) -> Result<()> {
             return Err(Error::invalid(
                 format!("--resume: the run was started with --{flag} {old}"),
                 new,
-                "leave the flag out, or start another run with another --out",
+                "leave the flag out, or start another run with another --output",
             ));
         }
     }

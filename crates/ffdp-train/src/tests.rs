@@ -45,7 +45,7 @@ fn parse(flags: &[&str]) -> TrainArguments {
 
 fn short(out: &Path, more: &[&str]) -> TrainArguments {
     let out = out.to_str().expect("a temporary folder has a plain name");
-    parse(&[&["--out", out][..], &SHORT[..], more].concat())
+    parse(&[&["--output", out][..], &SHORT[..], more].concat())
 }
 
 /// The journal without the numbers that no seed decides.
@@ -105,7 +105,7 @@ fn two_devices_train_as_one() {
     let flags = [&flags[..], &more].concat();
     let short = |out: &Path| {
         let out = out.to_str().expect("a temporary folder has a plain name");
-        parse(&[&["--out", out, "--plain"], &flags[..]].concat())
+        parse(&[&["--output", out, "--plain"], &flags[..]].concat())
     };
     let closing = |out: &Path, team: &Team| {
         let finished = crate::run(&short(out), team).expect("a run");
@@ -207,7 +207,7 @@ fn a_run_is_not_overwritten_nor_resumed_with_other_settings() {
     assert!(missing.contains("settings.toml"), "{missing}");
     run(&short(&out, &["--epochs", "1"])).expect("a new run");
     for (more, expected) in [
-        (&["--epochs", "1"][..], "--out must name a folder without a run"),
+        (&["--epochs", "1"][..], "--output must name a folder without a run"),
         (&["--epochs", "1", "--resume"], "--epochs must exceed the 1 epochs"),
         (&["--epochs", "2", "--resume", "--seed", "5"], "started with --seed 0, got"),
     ] {
@@ -253,11 +253,11 @@ fn impossible_settings_are_refused_with_a_way_out() {
     ] {
         let out = folder.path().join(more[0]);
         let out = out.to_str().expect("plain");
-        let arguments = parse(&[&["--out", out][..], more].concat());
+        let arguments = parse(&[&["--output", out][..], more].concat());
         let error = run(&arguments).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let odd = parse(&["--size", "40x4", "--out", folder.path().to_str().expect("plain")]);
+    let odd = parse(&["--size", "40x4", "--output", folder.path().to_str().expect("plain")]);
     assert!(run(&odd).expect_err("two extents").to_string().contains("XxYxZ"));
 }
 
@@ -280,7 +280,7 @@ fn lists_of_images_are_trained_in_random_pairs() {
     let train = |out: &str, more: &[&str]| {
         let out = folder.path().join(out);
         let flags = ["--data", data, "--size", "32x32x16", "--epochs", "2", "--plain"];
-        let names = ["--out", out.to_str().expect("plain"), "--hold-out", "2", "--seed", "4"];
+        let names = ["--output", out.to_str().expect("plain"), "--hold-out", "2", "--seed", "4"];
         run(&parse(&[&flags[..], &names, more].concat())).expect("a run");
         journal_of(&out)
     };

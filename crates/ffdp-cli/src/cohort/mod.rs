@@ -10,4 +10,5 @@ mod pipeline;
 
 pub use ledger::Column;
 pub use list::{Cohort, Pair, run_one};
+pub use page::THUMBNAIL;
 pub use pipeline::Steps;

@@ -4,11 +4,17 @@ use std::path::Path;
 
 use ffdp_image::io::write_text;
 use ffdp_train::report::document;
-use maud::html;
+use maud::{PreEscaped, html};
 
 use super::ledger::Ledger;
 use crate::failure::Result;
 use crate::report::STYLE;
+
+/// The picture of a pair in its folder.
+pub const THUMBNAIL: &str = "thumbnail.png";
+
+/// Runs where the page is shown.
+const SORT: &str = include_str!("../report/sort.js");
 
 impl Ledger {
     /// Writes the table and the page into a folder, in which the results of a pair may have a `report` in a folder of
@@ -19,31 +25,39 @@ impl Ledger {
     }
 }
 
+/// Where a page in a folder finds a file of a pair, if it is there.
+fn address(folder: &Path, name: &str, file: &str) -> Option<String> {
+    folder.join(name).join(file).exists().then_some(())?;
+    // What a name may hold and an address may not.
+    let escaped = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+            char::from(byte).to_string()
+        }
+        other => format!("%{other:02X}"),
+    };
+    let name: String = name.bytes().map(escaped).collect();
+    Some(format!("{name}/{file}"))
+}
+
 /// The page of a cohort whose pairs have folders with their names; a link where there is a `report` in one.
 fn page(ledger: &Ledger, folder: &Path, report: Option<&str>) -> String {
-    let (heading, rows) = ledger.rows();
-    let link = |name: &str| {
-        let there = report.filter(|report| folder.join(name).join(report).exists())?;
-        // What a name may hold and an address may not.
-        let address: String = name
-            .bytes()
-            .map(|byte| match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
-                    char::from(byte).to_string()
-                }
-                other => format!("%{other:02X}"),
-            })
-            .collect();
-        Some(format!("{address}/{there}"))
-    };
+    let (heading, mut rows) = ledger.rows();
+    let means = rows.pop().unwrap_or_default();
+    let address = |name: &str, file: &str| address(folder, name, file);
+    let link = |name: &str| address(name, report?);
+    let has_thumbnails = rows.iter().any(|row| address(&row[0], THUMBNAIL).is_some());
     let failed = ledger.entries.iter().filter(|entry| entry.reason.is_some()).count();
     let content = html! {
         header {
             h1 { (ledger.title) }
             p.meta { (ledger.entries.len()) " pairs, " (failed) " failed" }
         }
-        table.numbers {
-            thead { tr { @for name in &heading { th scope="col" { (name) } } } }
+        p.note { "A click on the head of a column sorts by it." }
+        table.numbers.sortable {
+            thead { tr {
+                @for name in &heading { th scope="col" { (name) } }
+                @if has_thumbnails { th scope="col" { "fixed and registered" } }
+            } }
             tbody {
                 @for row in &rows {
                     tr {
@@ -54,9 +68,18 @@ fn page(ledger: &Ledger, folder: &Path, report: Option<&str>) -> String {
                             }
                         }
                         @for cell in &row[1..] { td { (cell) } }
+                        @if has_thumbnails { td {
+                            @if let Some(picture) = address(&row[0], THUMBNAIL) {
+                                img.thumbnail src=(picture) alt={ "checkerboard of " (row[0]) } loading="lazy";
+                            }
+                        } }
                     }
                 }
             }
+            tfoot { tr {
+                @for cell in &means { td { (cell) } }
+                @if has_thumbnails { td {} }
+            } }
         }
         @if failed > 0 {
             section.notes {
@@ -69,5 +92,5 @@ fn page(ledger: &Ledger, folder: &Path, report: Option<&str>) -> String {
             }
         }
     };
-    document(ledger.title, STYLE, &content)
+    document(ledger.title, STYLE, &html! { (content) script { (PreEscaped(SORT)) } })
 }

@@ -10,7 +10,7 @@ use ffdp_burn::transform::{Composite, Step, read_transform};
 use ffdp_groups::series::{SeriesTransforms, is_series_transform};
 use ffdp_image::image::Geometry;
 use ffdp_image::io::images::header;
-use ffdp_image::io::{is_deforming, read_flirt};
+use ffdp_image::io::{FileRow, is_deforming, read_flirt};
 use ffdp_parallel::chain::PlaneChain;
 use ffdp_shapes::lddmm::{Direction, Flow};
 
@@ -19,8 +19,8 @@ use crate::manifest::place;
 
 /// What the help of every command with `-t` says.
 pub const ORDER_HELP: &str = "\
-Order of -t, as antsApplyTransforms has it: the warp, then the affine map (-t warp.nii.gz -t affine.txt). A point of \
-the reference goes through the transforms in this order, the first one first.
+Order of -t: list the warp, then the affine, as for antsApplyTransforms (-t warp.nii.gz -t affine.txt). A point of \
+the reference goes through them in this order. The output folder of ffdp register stands for both (-t out/).
 
 Files are recognised by their content: ITK text (.txt, .tfm) and .mat, displacement fields (NIfTI), \
 composites (.h5), and a plain 4x4 matrix in RAS mm; flows of ffdp shape by their name (.json). All map points of the fixed to the moving image. \
@@ -101,6 +101,19 @@ impl ValueParserFactory for TransformChoice {
 }
 
 impl TransformChoice {
+    /// Those of a line of a list: column `transform`, several with semicolons between, in the order of `-t`.
+    ///
+    /// # Errors
+    /// For brackets with something else than 0 or 1.
+    pub fn of_row(row: &FileRow) -> Result<Vec<Self>> {
+        let choice = |file: PathBuf| {
+            Self::of(file.into_os_string()).map_err(|reason| {
+                Failure::user(reason, "name files with semicolons between, as -t takes them")
+            })
+        };
+        row.several("transform").map(choice).collect()
+    }
+
     /// What `-t` is given.
     pub fn of(name: OsString) -> Result<Self, String> {
         match name.to_str() {

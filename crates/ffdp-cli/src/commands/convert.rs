@@ -1,24 +1,30 @@
 //! `ffdp convert`: an image or displacement in another format.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ffdp_image::io::images::{convert, header, read_formats, unreadable_by_itk, written_endings};
 use ffdp_image::io::{check_not_an_input, check_writable};
 
 use crate::disk::Forecast;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::printer::Printer;
 
 /// `ffdp convert`.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "ffdp convert [OPTIONS] <FILE> <RESULT>\n       ffdp convert [OPTIONS] -i <FILE> -o <RESULT>"
+)]
 pub struct ConvertArguments {
+    /// Image or displacement, and the result, in place of `-i` and `-o`.
+    #[arg(value_name = "FILE", num_args = 0..=2, help = "Image or displacement, and RESULT, in place of -i and -o")]
+    files: Vec<PathBuf>,
     /// Image or displacement, of a format that is read.
-    #[arg(value_name = "FILE", help = format!("Image or displacement: {}", read_formats()))]
-    pub input: PathBuf,
+    #[arg(short, long, value_name = "FILE", help = format!("Image or displacement: {}", read_formats()))]
+    input: Option<PathBuf>,
     /// Result, of a format that is written.
-    #[arg(value_name = "RESULT", help = result_help())]
-    pub output: PathBuf,
+    #[arg(short, long, value_name = "RESULT", help = result_help())]
+    output: Option<PathBuf>,
     /// Of several volumes the only one, from 0 [default: all].
     #[arg(long, value_name = "K")]
     pub volume: Option<usize>,
@@ -32,17 +38,38 @@ fn result_help() -> String {
     )
 }
 
+impl ConvertArguments {
+    /// The image and the result: by their flags, else in this order without.
+    fn named(&self) -> Result<[&Path; 2]> {
+        let flags = [&self.input, &self.output];
+        let mut files = self.files.iter();
+        let [input, output] = flags.map(|flag| flag.as_ref().or_else(|| files.next()));
+        match (input, output, files.next()) {
+            (Some(input), Some(output), None) => Ok([input, output]),
+            _ => Err(Failure::user(
+                format!("an image and its result are two files, got {}", self.count()),
+                "ffdp convert IN OUT, or ffdp convert -i IN -o OUT",
+            )),
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.files.len() + [&self.input, &self.output].into_iter().flatten().count()
+    }
+}
+
 /// Writes the result, a piece at a time.
 pub fn run(request: &ConvertArguments) -> Result<()> {
-    check_not_an_input(&request.output, &[&request.input])?;
-    check_writable(&request.output)?;
-    let from = header(&request.input)?;
+    let [input, output] = request.named()?;
+    check_not_an_input(output, &[input])?;
+    check_writable(output)?;
+    let from = header(input)?;
     let volumes = if request.volume.is_some() { 1 } else { from.volumes() };
     let bytes = from.data_type.bytes() * volumes * from.geometry.len();
-    Forecast::of_file(&request.output, bytes as u64).check_file("the result", &request.output)?;
-    let header = convert(&request.input, &request.output, request.volume)?;
+    Forecast::of_file(output, bytes as u64).check_file("the result", output)?;
+    let header = convert(input, output, request.volume)?;
     let printer = Printer::new(false, false);
-    let shear = unreadable_by_itk(&request.output, &header.geometry);
+    let shear = unreadable_by_itk(output, &header.geometry);
     header.warnings.iter().chain(&shear).for_each(|warning| printer.warning(warning));
     Ok(())
 }

@@ -34,26 +34,26 @@ pub struct GroupArguments {
     /// Where to compute. Each of several --devices registers images of its own.
     #[command(flatten)]
     pub mesh: MeshArguments,
-    /// Exit with 3 when an image was left out; the results of the others are written.
+    /// Exit with 3 when an image was left out. The results of the others are written.
     #[arg(long)]
     strict: bool,
-    /// Continue an unfinished run with the same images and settings in the output folder; start anew if there is none.
+    /// Continue an unfinished run of the same command. It is that in the output folder; it starts anew if there is none.
     #[arg(long)]
     resume: bool,
-    /// Remove the files of another run from the output folder (those that its manifest.json lists), when the first new
+    /// Replace the results of another run. Its files (those that its manifest.json lists) are removed when the first new
     /// file is written.
     #[arg(long, conflicts_with = "resume")]
     overwrite: bool,
     /// Start even if the disk seems too small for the results.
     #[arg(long)]
     pub ignore_disk: bool,
-    /// Print the predicted memory and disk space, and do nothing else.
+    /// Print the predicted memory and disk space only.
     #[arg(long)]
     pub plan: bool,
-    /// Print metrics.json (with --plan, the plan) to stdout instead of a summary.
+    /// Print metrics.json (or the plan) instead of a summary.
     #[arg(long)]
     pub json: bool,
-    /// Print errors only, and to stdout only what --json asks for.
+    /// Print errors only, and what --json asks for.
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Print more.

@@ -50,8 +50,8 @@ pub struct ImportArguments {
     #[arg(long, value_enum, default_value_t = Align::Headers)]
     pub align: Align,
     /// Folder that ffdp predict takes as --model
-    #[arg(short, long, value_name = "DIR")]
-    pub out: PathBuf,
+    #[arg(short, long, alias = "out", value_name = "DIR")]
+    pub output: PathBuf,
 }
 
 /// Reads the weights and writes the folder.
@@ -66,7 +66,7 @@ pub fn run(request: &ImportArguments) -> Result<()> {
         let what = "--axes must name one direction of each pair L/R, P/A and I/S";
         Error::invalid(what, &request.axes, "for example LIA")
     })?;
-    import(&request.weights, &settings, &input, &request.out)?;
-    say(&format!("the model is in {}", request.out.display()));
+    import(&request.weights, &settings, &input, &request.output)?;
+    say(&format!("the model is in {}", request.output.display()));
     Ok(())
 }

@@ -23,7 +23,7 @@ The published recipe of TransMorph (days on a GPU):
   --variant large --dice-weight 1 --smoothness 1 --epochs 500 --learning-rate 1e-4 --drop-path 0.3 \
 --keep 8
 
-The folder --out then holds report.html, settings.toml, network.json, input.json, metrics.jsonl, \
+The folder --output then holds report.html, settings.toml, network.json, input.json, metrics.jsonl, \
 evaluation.json, checkpoint/ and pictures/; `ffdp predict --model` takes it.
 
 Exit code: 0 done, 1 an error in the input or the request, 2 a defect.";
@@ -92,7 +92,7 @@ pub fn run_command(request: &TrainCommand) -> Result<()> {
     let finished = ffdp_train::run(&request.arguments, &team)?;
     say(&format!(
         "report.html, metrics and checkpoints are in {}",
-        request.arguments.out.display()
+        request.arguments.output.display()
     ));
     print_to_stdout(&format!("{}\n{}\n", finished.evaluation.table(), finished.trained.table()))
 }

@@ -37,8 +37,12 @@ pub struct Sizes {
 impl Sizes {
     /// From the headers of two files.
     pub fn of_files(fixed: &Path, moving: &Path, labels: bool) -> Result<Self> {
-        let [fixed, moving] = [header(fixed)?.geometry, header(moving)?.geometry];
-        Ok(Self { fixed, moving, content: Content::PLAIN, labels })
+        Ok(Self::of_grids([header(fixed)?.geometry, header(moving)?.geometry], labels))
+    }
+
+    /// Of images on such grids.
+    pub fn of_grids([fixed, moving]: [Geometry; 2], labels: bool) -> Self {
+        Self { fixed, moving, content: Content::PLAIN, labels }
     }
 }
 

@@ -14,6 +14,11 @@ pub const GRID: Rgb = [255, 210, 40];
 /// Of control points.
 pub const CONTROL: Rgb = [255, 80, 40];
 
+/// Of borders and landmarks of the fixed image, of those of the moving image, and of borders where both are.
+pub const FIXED_MARK: Rgb = [0, 190, 255];
+pub const MOVING_MARK: Rgb = [255, 140, 0];
+pub const BOTH: Rgb = [255; 3];
+
 /// Black to white.
 pub fn gray(value: f64) -> Rgb {
     [byte(value); 3]

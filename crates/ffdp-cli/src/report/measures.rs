@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use ffdp_burn::transform::RoundTrip;
 use ffdp_image::image::{Geometry, Volume};
 use ffdp_image::metrics::{
-    BeforeAfter, JacobianDistribution, JacobianReport, Lengths, Overlap, SimilarityMeasures,
+    BeforeAfter, JacobianDistribution, JacobianReport, Lengths, SimilarityMeasures,
     TargetRegistrationError,
 };
 use ffdp_register::{Settings, report::StageReport, verdict::Assessment};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::affine_parts::AffineParts;
+use crate::label_names::NamedOverlap;
 use crate::names::{arguments, as_text};
 use crate::time::{unix_seconds, utc};
 
@@ -36,8 +38,10 @@ pub struct Measures {
     /// Its determinant, and by how much it stretches at most and at least.
     pub affine_determinant: f64,
     pub affine_singular_values: [f64; 3],
+    /// The same as turns, scales and shears, with the shift of the centre of the fixed grid.
+    pub affine_parts: AffineParts,
     /// With labels of both images.
-    pub dice: Option<Overlap>,
+    pub dice: Option<NamedOverlap>,
     /// Distances of corresponding landmarks, with landmarks of both images.
     pub landmarks_mm: Option<TargetRegistrationError>,
     pub stages: Vec<StageReport>,

@@ -6,6 +6,9 @@ use rayon::prelude::*;
 use super::colours::{FOLD, diverging};
 use super::slices::{Pictures, View};
 
+/// Runs where the page is shown.
+const OVERLAY: &str = include_str!("overlay.js");
+
 /// Planes with the directions at the left, right, top and bottom of their pictures.
 const PLANES: [(&str, [&str; 4]); 3] = [
     ("axial", ["L", "R", "A", "P"]),
@@ -37,12 +40,43 @@ pub fn figures(pictures: &Pictures) -> Markup {
         &[(View::DifferenceBefore, "before"), (View::DifferenceAfter, "after")],
         html! { "Intensities of each image scaled to 0\u{2013}1; black is no difference, white 1." },
     );
+    let marks = pictures.has_marks.then(|| {
+        figure(
+            pictures,
+            "Borders of labels, landmarks",
+            &[(View::MarksBefore, "before"), (View::MarksAfter, "after")],
+            html! {
+                "On the fixed image: " span.fixed-mark { "■" } " of the fixed image, " span.moving-mark { "■" }
+                " of the moving image, white borders of both. Lines join landmarks that correspond, of those near the plane."
+            },
+        )
+    });
+    html! {
+        section {
+            h2 { "Slices" }
+            p.note {
+                "Planes through the " (pictures.centre) " of the fixed image, in its physical space; "
+                "L left, R right, A front, P back, S head, I feet."
+            }
+            (images)
+            (overlay(pictures))
+            @if let Some(marks) = marks { (marks) }
+            div.pair { (checks) (differences) }
+            (deformation(pictures))
+            // Once all pictures are there.
+            script { (PreEscaped(OVERLAY)) }
+        }
+    }
+}
+
+/// The deformed grid, the change of volume, and control points where there are some.
+fn deformation(pictures: &Pictures) -> Markup {
     let mut views =
         vec![(View::Grid, "warped grid"), (View::LogJacobian, "change of volume, ln det J")];
     if pictures.has_controls {
         views.push((View::Controls, "control points on the fixed image"));
     }
-    let deformation = figure(
+    figure(
         pictures,
         "Deformation",
         &views,
@@ -53,17 +87,36 @@ pub fn figures(pictures: &Pictures) -> Markup {
             }
             (legend(pictures.log_jacobian_range))
         },
-    );
+    )
+}
+
+/// By what the script finds a picture.
+fn picture_id(view: View, plane: usize) -> String {
+    format!("{view:?}-{plane}").to_lowercase()
+}
+
+/// The fixed and the moving image over each other, filled and moved by a script: without one it stays hidden.
+fn overlay(pictures: &Pictures) -> Markup {
+    let planes = PLANES.iter().enumerate().map(|(index, (plane, _))| {
+        let canvas = pictures.get(index, View::Fixed);
+        (plane, canvas.width, canvas.height)
+    });
     html! {
-        section {
-            h2 { "Slices" }
-            p.note {
-                "Planes through the " (pictures.centre) " of the fixed image, in its physical space; "
-                "L left, R right, A front, P back, S head, I feet."
+        figure.overlay hidden {
+            p.title { "Fixed image under the moving one" }
+            p.controls {
+                label { "fixed " input type="range" min="0" max="100" value="50"; " moving" }
+                label { input type="checkbox"; " blink" }
+                label { input type="checkbox"; " as its header places it" }
             }
-            (images)
-            div.pair { (checks) (differences) }
-            (deformation)
+            div.row {
+                @for (plane, width, height) in planes {
+                    div.slice {
+                        img.under alt={ "fixed image, " (plane) " plane" } width=(width) height=(height);
+                        img.over alt={ "moving image over it, " (plane) " plane" } width=(width) height=(height);
+                    }
+                }
+            }
         }
     }
 }
@@ -86,7 +139,7 @@ fn figure(pictures: &Pictures, title: &str, views: &[(View, &str)], caption: Mar
             let light = view == View::LogJacobian;
             cells.push(html! {
                 td { div.slice.light[light] {
-                    img src=(url) alt=(alt) width=(width) height=(height);
+                    img id=(picture_id(view, index)) src=(url) alt=(alt) width=(width) height=(height);
                     @for (place, text) in ["left", "right", "top", "bottom"].iter().zip(directions) {
                         span class=(place) aria-hidden="true" { (text) }
                     }

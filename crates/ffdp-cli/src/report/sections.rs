@@ -4,6 +4,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::charts;
 use super::measures::{Input, Measures};
+use crate::affine_parts::AffineParts;
 use crate::failure::Result;
 use crate::settings::{similarity_of, to_toml};
 use ffdp_image::metrics::{BeforeAfter, ErrorStatistics, LabelOverlap};
@@ -123,7 +124,31 @@ fn landmarks(measures: &Measures) -> Markup {
 /// The affine map, with its space.
 fn affine(measures: &Measures) -> Markup {
     let [most, _, least] = measures.affine_singular_values;
+    let AffineParts { turns_degrees, scales, shears, shift_mm } = &measures.affine_parts;
+    let parts = [
+        ("Turned about these axes, degrees", turns_degrees, 3),
+        ("Scaled along them", scales, 4),
+        ("Sheared: x by y, x by z, y by z", shears, 4),
+        ("Centre of the fixed image moved, mm", shift_mm, 2),
+    ];
     html! {
+        table.numbers {
+            caption { "Affine map from the fixed to the moving image, taken apart" }
+            thead { tr {
+                th {}
+                @for axis in ["x, left to right", "y, back to front", "z, feet to head"] {
+                    th scope="col" { (axis) }
+                }
+            } }
+            tbody {
+                @for (name, values, digits) in parts {
+                    tr {
+                        th scope="row" { (name) }
+                        @for value in values { td { (format!("{value:.digits$}")) } }
+                    }
+                }
+            }
+        }
         table.numbers {
             caption { "Affine map from points of the fixed to points of the moving image, RAS mm" }
             tbody {
@@ -188,7 +213,10 @@ pub fn overlap(measures: &Measures) -> Markup {
                 tbody {
                     @for label in labels {
                         tr {
-                            th scope="row" { (label.id) }
+                            th scope="row" {
+                                (dice.names.shown(label.id))
+                                @if dice.names.get(label.id).is_some() { span.id { " " (label.id) } }
+                            }
                             td { (label.fixed_voxels) }
                             td { (shown(label.before)) }
                             td { (shown(label.after)) }

@@ -15,6 +15,9 @@ use super::colours::{FOLD, GRID, diverging, gray, heat};
 use crate::failure::Result;
 
 mod controls;
+mod marks;
+
+pub use marks::LandmarkMarks;
 
 /// Pixels along the longest side of the fixed image's box.
 const PANEL: usize = 300;
@@ -45,9 +48,12 @@ pub enum View {
     LogJacobian,
     /// The fixed image with the control points of a spline, each where it is carried to.
     Controls,
+    /// The fixed image with borders of labels and landmarks of both images.
+    MarksBefore,
+    MarksAfter,
 }
 
-const VIEWS: usize = 10;
+const VIEWS: usize = 12;
 
 /// What is looked up at every pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,9 +64,12 @@ pub enum Quantity {
     /// A component of the displacement, in voxels as it comes, in RAS mm as it is drawn.
     Displacement(usize),
     Determinant,
+    LabelFixed,
+    LabelBefore,
+    LabelAfter,
 }
 
-const QUANTITIES: usize = 7;
+const QUANTITIES: usize = 10;
 
 impl Quantity {
     fn index(self) -> usize {
@@ -70,6 +79,9 @@ impl Quantity {
             Self::Warped => 2,
             Self::Displacement(component) => 3 + component,
             Self::Determinant => 6,
+            Self::LabelFixed => 7,
+            Self::LabelBefore => 8,
+            Self::LabelAfter => 9,
         }
     }
 }
@@ -83,12 +95,19 @@ pub struct Pictures {
     pub log_jacobian_range: f64,
     /// Whether there are control points to be seen.
     pub has_controls: bool,
+    /// Whether there are labels or landmarks to be seen.
+    pub has_marks: bool,
 }
 
 impl Pictures {
     /// A view of a plane: 0 axial, 1 coronal, 2 sagittal.
     pub fn get(&self, plane: usize, view: View) -> &Canvas {
         &self.planes[plane][view as usize]
+    }
+
+    /// One that shows at a glance whether the images are aligned.
+    pub fn thumbnail(&self) -> &Canvas {
+        self.get(0, View::ChecksAfter)
     }
 }
 
@@ -99,6 +118,8 @@ pub struct Panels {
     values: [Vec<f64>; QUANTITIES],
     /// The control points of the displacement, where it is a spline.
     pub controls: Option<Geometry>,
+    pub landmarks: Option<LandmarkMarks>,
+    has_labels: bool,
 }
 
 /// Where the pixels lie.
@@ -230,7 +251,7 @@ impl Panels {
     pub fn new(geometry: &Geometry, centre: ([f64; 3], &'static str)) -> Self {
         let frame = Frame::new(geometry, centre);
         let values = std::array::from_fn(|_| vec![0.0; frame.points.len()]);
-        Self { frame, values, controls: None }
+        Self { frame, values, controls: None, landmarks: None, has_labels: false }
     }
 
     /// Planes through the centre of mass of an image, on its grid.
@@ -264,6 +285,30 @@ impl Panels {
         let determinant = determinant_of(displacement, size)?;
         self.add_determinants(own.clone(), |z, voxel| determinant((z - first) * plane + voxel));
         Ok(())
+    }
+
+    /// Takes what is seen of labels that lie on the grid: of the fixed image, and of the moving one as it is placed at the
+    /// start and as it was registered.
+    pub fn add_labels(&mut self, maps: [&[i32]; 3]) {
+        let planes = self.frame.nearest.len();
+        let plane = self.frame.plane;
+        let first = Quantity::LabelFixed.index();
+        for (values, labels) in self.values[first..].iter_mut().zip(maps) {
+            self.frame.add_nearest(values, 0..planes, |z, voxel| labels[z * plane + voxel] as f32);
+        }
+        self.has_labels = true;
+    }
+
+    /// Where the pixels lie, RAS mm; those beyond the grid are not shown.
+    pub fn points(&self) -> &[[f64; 3]] {
+        &self.frame.points
+    }
+
+    /// What was found of the three label maps of [`Panels::add_labels`] at [`Panels::points`].
+    pub fn set_labels(&mut self, maps: [Vec<f64>; 3]) {
+        let first = Quantity::LabelFixed.index();
+        self.values[first..].iter_mut().zip(maps).for_each(|(values, found)| *values = found);
+        self.has_labels = true;
     }
 
     /// Only the voxels that are seen have a determinant: by plane and place in it.
@@ -309,7 +354,8 @@ impl Panels {
             rayon::join(|| draw(0), || rayon::join(|| draw(1), || draw(2)));
         let planes = [axial, coronal, sagittal];
         let has_controls = self.controls.is_some();
-        Pictures { planes, centre: self.frame.centre, log_jacobian_range, has_controls }
+        let (centre, has_marks) = (self.frame.centre, self.has_marks());
+        Pictures { planes, centre, log_jacobian_range, has_controls, has_marks }
     }
 }
 
@@ -348,6 +394,9 @@ impl Scene<'_> {
         if let Some(grid) = &self.panels.controls {
             self.draw_controls(grid, axes, &mut views[View::Controls as usize]);
         }
+        for (after, view) in [View::MarksBefore, View::MarksAfter].into_iter().enumerate() {
+            self.draw_marks(after, axes, &mut views[view as usize]);
+        }
         views
     }
 
@@ -380,6 +429,8 @@ impl Scene<'_> {
             gray(0.7 * warped),
             volume,
             gray(0.7 * fixed),
+            gray(0.8 * fixed),
+            gray(0.8 * fixed),
         ])
     }
 

@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 use ffdp_groups::series::motion_settings;
 use ffdp_image::io::read_toml;
 use ffdp_register::methods::gnk::Preconditioner;
-use ffdp_register::settings::{LabelTerm, OrientationSettings};
+use ffdp_register::settings::{LabelTerm, MomentsCentre, MomentsOrder, OrientationSettings};
 use ffdp_register::{Preset, Settings, Similarity, Stage};
 use toml::{Table, Value};
 
@@ -28,41 +28,46 @@ use names::{metrics, transforms, word_of_others};
 /// The flags that choose what is done.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SettingsArguments {
-    /// Settings to start from (TOML, as settings.toml in the output folder of a run); the flags
-    /// below change them.
+    /// Settings to start from (TOML). Every run writes its own as settings.toml in its output folder; other flags change
+    /// them.
     #[arg(long, value_name = "FILE")]
     pub settings: Option<PathBuf>,
-    /// Settings to start from, by what they are for [default: default].
-    #[arg(long, value_enum, conflicts_with = "settings")]
+    /// What the settings are for: fast, quality, multimodal, hard [default: default].
+    #[arg(long, value_name = "NAME", value_enum, conflicts_with = "settings")]
     pub preset: Option<PresetChoice>,
-    /// Two modalities: as --preset multimodal; with another preset that, on the levels of the other.
+    /// Two modalities: as --preset multimodal. With another preset, the method of multimodal on the levels of the other.
     #[arg(long, conflicts_with = "settings")]
     pub multimodal: bool,
-    /// The last stage [default: greedy; quality svf]. Stages before it are kept, those after it are left out.
-    #[arg(long, value_parser = transforms())]
+    /// Last stage: greedy, syn, svf, ffd, gnk, affine, rigid [default: greedy]. Stages before it are kept, those after it are
+    /// left out. With --preset quality the default is svf.
+    #[arg(long, value_name = "NAME", value_parser = transforms())]
     pub transform: Option<String>,
-    /// The images are aligned already, up to a deformation: no moments, rigid and affine stages.
+    /// Begin from moments, geometry or header [default: moments]. How the linear stages begin: from the centres of mass and
+    /// principal axes, from the middles of the grids, or from where the headers place the images.
+    #[arg(long, alias = "center", value_name = "HOW", value_enum, conflicts_with = "aligned")]
+    pub centre: Option<CentreChoice>,
+    /// The images are aligned already: only the deformation is found. Moments, rigid and affine stages are left out.
     #[arg(long)]
     pub aligned: bool,
-    /// Before all, search orientations up to this many degrees from the header's, for images whose headers say nothing
-    /// [without a number: 180, all there are].
+    /// Try all orientations first, for headers that say nothing. With a number those up to so many degrees from the
+    /// header's [without: 180, all there are].
     #[arg(long, value_name = "DEGREES", num_args = 0..=1, default_missing_value = "180", conflicts_with = "aligned")]
     pub search: Option<f64>,
-    /// Let the points of --landmarks drive the registration, known to so many mm (standard deviation); without, they are
+    /// Let the points of --landmarks drive, known to so many mm. The number is their standard deviation; without it they are
     /// measured only.
     #[arg(long, value_name = "MM")]
     pub landmark_sigma: Option<f64>,
-    /// Labels whose overlap (soft Dice) drives the deformable stages, each in both --fixed-labels and --moving-labels. Each
-    /// takes as much memory as an image; without, labels are measured only.
+    /// Labels whose overlap drives the deformable stages. Their soft Dice is maximised, of labels that are in both
+    /// --fixed-labels and --moving-labels. Each takes as much memory as an image; without, labels are measured only.
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', allow_hyphen_values = true)]
     pub label_terms: Option<Vec<i32>>,
     /// How much the overlap of the labels of --label-terms counts, where what the similarity usually gains counts 1
     /// [default: 1].
     #[arg(long, value_name = "W")]
     pub label_weight: Option<f64>,
-    /// Similarity of the deformable stages [default: lncc]; without a deformable stage that of the linear
+    /// Similarity: lncc, mse, mi, nmi, mind, ngf [default: lncc]. That of the deformable stages. Without a deformable stage that of the linear
     /// stages, which otherwise use nmi. With mi or nmi greedy, syn and svf are as stiff as with --multimodal.
-    #[arg(long, value_parser = metrics())]
+    #[arg(long, value_name = "NAME", value_parser = metrics())]
     pub metric: Option<String>,
     /// Width of the LNCC window in voxels; odd, 3 to 21 [default: 7].
     #[arg(long, value_name = "VOXELS")]
@@ -70,12 +75,12 @@ pub struct SettingsArguments {
     /// First match the histogram of the moving image to that of the fixed image; for --metric mse.
     #[arg(long)]
     pub match_histograms: bool,
-    /// Iterations at most on each level of the last stage, coarse to fine: one number for each level of the
+    /// Iterations at most on each level of the last stage. Coarse to fine, one number for each level of the
     /// settings, or of --shrink [default: 200,100,50; fast 100,50; quality and multimodal
     /// 200,200,100,50].
     #[arg(long, value_name = "N,N,..")]
     pub iterations: Option<Numbers<usize>>,
-    /// Shrink factor of each level of the last stage, coarse to fine [default: 4,2,1; fast 4,2; quality and multimodal
+    /// Shrink factor of each level of the last stage. Coarse to fine [default: 4,2,1; fast 4,2; quality and multimodal
     /// 8,4,2,1; linear stages by the resolution of the images].
     #[arg(long, value_name = "F,F,..")]
     pub shrink: Option<Numbers<f64>>,
@@ -116,6 +121,19 @@ pub struct SettingsArguments {
     /// Smoothing of the displacement: elastic stiffness, in voxels of the level [default: 0.5].
     #[arg(long, value_name = "VOXELS")]
     pub sigma_warp: Option<f64>,
+}
+
+/// How the linear stages begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CentreChoice {
+    /// From the centres of mass and principal axes, or the headers where these align the images better.
+    Moments,
+    /// From the middles of the grids, or the headers; intensities count nothing.
+    #[value(alias = "geometric")]
+    Geometry,
+    /// From where the headers place the images.
+    #[value(alias = "headers")]
+    Header,
 }
 
 /// What the conjugate gradients of a Gauss-Newton step begin from.
@@ -208,6 +226,9 @@ impl SettingsArguments {
                 ));
             }
         }
+        if let Some(centre) = self.centre {
+            begin_from(&mut settings.stages, centre)?;
+        }
         if let Some(degrees) = self.search {
             search(&mut settings.stages, degrees)?;
         }
@@ -231,6 +252,16 @@ impl SettingsArguments {
         settings.match_histograms |= self.match_histograms;
         let mut table = Table::try_from(&settings).map_err(defect)?;
         let mut stages = Stages::of(&mut table);
+        self.change(&mut stages)?;
+        let settings: Settings = table.try_into().map_err(defect)?;
+        settings.validate()?;
+        Ok(settings)
+    }
+}
+
+impl SettingsArguments {
+    /// Changes entries of stages by their names.
+    fn change(&self, stages: &mut Stages) -> Result<()> {
         if let Some(metric) = &self.metric {
             stages.set_metric(metric)?;
         }
@@ -266,10 +297,33 @@ impl SettingsArguments {
         if self.shrink.is_some() || self.iterations.is_some() {
             stages.set_levels(self.shrink.as_deref(), self.iterations.as_deref())?;
         }
-        let settings: Settings = table.try_into().map_err(defect)?;
-        settings.validate()?;
-        Ok(settings)
+        Ok(())
     }
+}
+
+/// Begins the linear stages as asked.
+fn begin_from(stages: &mut Vec<Stage>, centre: CentreChoice) -> Result<()> {
+    if centre == CentreChoice::Header {
+        stages.retain(|stage| !matches!(stage, Stage::Moments(_)));
+        return match stages.is_empty() {
+            false => Ok(()),
+            true => Err(Failure::user(
+                "--centre header leaves out the stage moments, and there are no others",
+                "leave it out, or add stages to the settings",
+            )),
+        };
+    }
+    let Some(Stage::Moments(moments)) = stages.first_mut() else {
+        return Err(Failure::user(
+            "--centre is part of the stage moments, and the settings have none",
+            "begin the settings with moments, or leave --centre out",
+        ));
+    };
+    (moments.centre, moments.order) = match centre {
+        CentreChoice::Geometry => (MomentsCentre::Frame, MomentsOrder::First),
+        _ => (MomentsCentre::Mass, moments.order),
+    };
+    Ok(())
 }
 
 /// Lets the first placement search orientations.

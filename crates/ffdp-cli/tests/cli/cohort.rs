@@ -81,6 +81,16 @@ fn a_cohort_gives_the_bits_of_separate_runs() {
     assert!(csv.lines().skip(1).all(|line| line.contains(",done,aligned,0.")), "{csv}");
     let page = fs::read_to_string(format!("{out}/index.html")).expect("written");
     assert!(PAIRS.iter().all(|name| page.contains(&format!("href=\"{name}/report.html\""))));
+    // A picture of each pair, in its folder; columns that sort by a script in the page.
+    assert!(page.contains("table class=\"numbers sortable\"") && page.contains("aria-sort"));
+    let body = page.split("</tbody>").next().expect("a table");
+    assert!(!body.contains("mean") && page.contains("<tfoot><tr><td>mean"), "{page}");
+    for name in PAIRS {
+        assert!(page.contains(&format!("src=\"{name}/thumbnail.png\"")), "{name}: {page}");
+        let picture = fs::read(format!("{out}/{name}/thumbnail.png")).expect("written");
+        assert!(picture.starts_with(b"\x89PNG"), "{name}");
+    }
+    assert!(!folder.has("single-a/thumbnail.png"), "the report of one pair has all");
 }
 
 #[test]

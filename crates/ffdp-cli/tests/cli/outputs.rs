@@ -25,15 +25,17 @@ fn the_report_is_complete_and_needs_nothing_else() {
     let (folder, page) = finished();
     // Names of the SVG standard are no links; everything else would be.
     let page_without_names = page.replace("http://www.w3.org/2000/svg", "");
-    for link in ["http:", "https:", "<script", "<link", "@import", "url(\"", "file:"] {
+    for link in ["http:", "https:", "<script ", "<link", "@import", "url(\"", "file:"] {
         assert!(!page_without_names.contains(link), "{link}");
     }
     assert!(
         !page_without_names.contains("src=\"") || page.contains("src=\"data:image/png;base64,")
     );
-    // Three planes of nine views, each with its text.
-    assert_eq!(page.matches("<img src=\"data:image/png;base64,").count(), 27);
-    assert_eq!(page.matches("alt=\"").count(), 27);
+    // Three planes of nine views and, with labels, two of their borders, each with its text.
+    assert_eq!(page.matches("\" src=\"data:image/png;base64,").count(), 33);
+    // Two over each other, which a script fills.
+    assert_eq!(page.matches("alt=\"").count(), 33 + 6);
+    assert_eq!(page.matches("<script>").count(), 1);
     assert_eq!(page.matches("class=\"chart\"").count(), 1, "one stage");
     assert_eq!(page.matches("<polyline").count(), 2, "two levels");
     let metrics = fs::read_to_string(folder.path("out/metrics.json")).expect("written");

@@ -248,7 +248,10 @@ fn the_help_says_in_which_order_transforms_are_applied() {
     for command in ["apply", "compose", "invert"] {
         let run = ffdp(&[command, "--help"]);
         run.succeeded();
-        for words in ["as antsApplyTransforms has it", "-t warp.nii.gz -t affine.txt"] {
+        for words in [
+            "list the warp, then the affine, as for antsApplyTransforms",
+            "-t warp.nii.gz -t affine.txt",
+        ] {
             assert!(run.stdout.contains(words), "{command}: no {words:?} in {}", run.stdout);
         }
     }

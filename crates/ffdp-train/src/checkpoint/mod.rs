@@ -91,7 +91,7 @@ pub fn last_complete(folder: &Path) -> Result<usize> {
         Error::invalid(
             format!("{}: a complete checkpoint is needed", folder.display()),
             "none",
-            "start a new run with another --out",
+            "start a new run with another --output",
         )
     })
 }

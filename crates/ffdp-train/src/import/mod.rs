@@ -60,7 +60,7 @@ pub fn import(path: &Path, settings: &Settings, input: &InputGrid, out: &Path) -
     if folder.settings().exists() {
         let fix = "choose another folder";
         return Err(Error::invalid(
-            "--out must name a folder without a run in it",
+            "--output must name a folder without a run in it",
             out.display(),
             fix,
         ));

@@ -88,7 +88,7 @@ impl Predictor {
             return Err(Error::invalid(
                 "--model must name the folder of a training (with settings.toml)",
                 run.root().display(),
-                "name the folder that ffdp train was given as --out",
+                "name the folder that ffdp train was given as --output",
             ));
         }
         let settings = file::read(&run.settings())?;

@@ -24,41 +24,41 @@ use crate::nan_policy::NanPolicy;
 #[command(after_long_help = ORDER_HELP)]
 pub struct ApplyArguments {
     /// Image or label map to warp, on the moving side.
-    #[arg(help = format!("Image or label map to warp, on the moving side ({}); of several volumes, all", read_formats()))]
+    #[arg(help = format!("Image or label map to warp, of several volumes all. {}", read_formats()))]
     #[arg(short, long, value_name = "FILE", required_unless_present_any = ["landmarks", "pairs"])]
     pub image: Option<PathBuf>,
-    /// Image whose grid the result gets [default: the grid of the first -t, a displacement].
+    /// Image whose grid the result gets [default: that of the first -t]. Without it the first -t must be a displacement.
     #[arg(short, long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
-    /// Transform; repeat it for a chain, in the order of antsApplyTransforms: warp, then affine. Without one, the image is
-    /// resampled onto the grid of --reference.
-    #[arg(short, long, value_name = "FILE")]
+    /// Transform or folder of results. Repeat it for a chain: list the warp, then the affine, as for antsApplyTransforms.
+    /// Without one, the image is resampled onto the grid of --reference.
+    #[arg(short, long, value_name = "FILE|DIR")]
     pub transform: Vec<TransformChoice>,
     /// Result, of a format that is written.
-    #[arg(help = format!("Result: {}, or .csv, .fcsv or .mrk.json for landmarks", written_endings()))]
+    #[arg(help = format!("Result; its name says the format. {}, or .csv, .fcsv or .mrk.json for landmarks", written_endings()))]
     #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
     output: Option<PathBuf>,
-    /// Several images: a list (CSV) with the columns image, output and, as needed, reference and transform (several with semicolons between, in the order of -t).
-    /// The last ones are written while one is warped.
+    /// Several images: a list (CSV). The columns are image, output and, as needed, reference and transform (several with
+    /// semicolons between, in the order of -t). The last ones are written while one is warped.
     #[arg(long, value_name = "PAIRS.CSV", conflicts_with_all = ["image", "reference", "transform", "output", "landmarks"])]
     pub pairs: Option<PathBuf>,
     /// How values are read between voxels.
-    #[arg(long, value_enum, default_value_t = InterpolationChoice::Linear)]
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = InterpolationChoice::Linear)]
     pub interpolation: InterpolationChoice,
     /// Value of voxels that the image does not reach.
     #[arg(long, value_name = "VALUE", default_value_t = 0.0, allow_negative_numbers = true)]
     #[arg(conflicts_with = "landmarks")]
     pub background: f32,
-    /// Apply the inverse of the whole chain: from the moving to the fixed side.
+    /// Apply the inverse of the whole chain, from the moving to the fixed side.
     #[arg(long)]
     pub inverse: bool,
-    /// Landmarks to map in place of an image: from fixed to moving points, with --inverse from moving
+    /// Landmarks to map in place of an image. They go from fixed to moving points, with --inverse from moving
     /// to fixed points. CSV, Slicer's .fcsv and .mrk.json, elastix; other columns stay as they are.
     #[arg(long, value_name = "FILE")]
     pub landmarks: Option<PathBuf>,
-    /// Coordinates of the landmarks, in the file and in the result: voxel indices (of --reference
+    /// Coordinates of the landmarks, in the file and in the result. Voxel indices (of --reference
     /// in the file, of --image in the result), or mm. Slicer's files say it themselves.
-    #[arg(long, value_enum, default_value_t = SpaceChoice::File)]
+    #[arg(long, value_name = "SPACE", value_enum, default_value_t = SpaceChoice::File)]
     pub landmark_space: SpaceChoice,
     /// Of an image file with several volumes, the only one to warp, from 0.
     #[arg(long, value_name = "K")]
@@ -66,7 +66,7 @@ pub struct ApplyArguments {
     /// How NaN and infinite voxels are handled.
     #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
     pub nan_policy: NanPolicy,
-    /// Device to compute on; it must be compiled in.
+    /// Device to compute on. It must be compiled in.
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     pub device: DeviceChoice,
 }
@@ -137,15 +137,10 @@ impl ApplyArguments {
 
     /// The request for one line of a list.
     fn of_line(&self, row: &FileRow) -> Result<Self> {
-        let choice = |file: PathBuf| {
-            TransformChoice::of(file.into_os_string()).map_err(|reason| {
-                Failure::user(reason, "name files with semicolons between, as -t takes them")
-            })
-        };
         Ok(Self {
             image: row.file("image"),
             reference: row.file("reference"),
-            transform: row.several("transform").map(choice).collect::<Result<_>>()?,
+            transform: TransformChoice::of_row(row)?,
             output: row.file("output"),
             pairs: None,
             ..self.clone()

@@ -22,6 +22,11 @@ Written to the output folder:
   manifest.json   the files of this run, and what determines its results
   checkpoint/     during the run: the state that --resume continues from
 
+The list of --atlases, files relative to its folder:
+  image,labels,name
+  atlas-01_T1w.nii.gz,atlas-01_dseg.nii.gz,atlas-01
+  atlas-02_T1w.nii.gz,atlas-02_dseg.nii.gz,atlas-02
+
 An atlas that cannot be read or registered is reported and left out.
 
 Exit code: 0 done, 1 an error in the input or the request, 2 a defect or a failure of the device, 3 with --strict: an \
@@ -34,7 +39,7 @@ pub struct FuseArguments {
     /// The image that is to get labels.
     #[arg(short, long, value_name = "FILE")]
     pub fixed: PathBuf,
-    /// The atlases: a list (CSV) whose first line names the columns image, labels and, as needed, name.
+    /// The atlases: a list (CSV). Its first line names the columns image, labels and, as needed, name.
     #[arg(short = 'i', long = "atlases", value_name = "ATLASES.CSV")]
     pub list: PathBuf,
     /// Folder for the results; made if it does not exist.

@@ -5,13 +5,14 @@ use std::path::Path;
 use burn::tensor::Device;
 use ffdp_burn::transform::Displacement;
 use ffdp_image::image::{Geometry, LabelMap, Volume};
-use ffdp_image::io::images::{read_displacement, read_labels};
+use ffdp_image::io::images::{header, read_displacement, read_labels};
 
 use super::MeasureArguments;
 use crate::commands::chain::chain;
 use crate::commands::input::{Reading, image, landmark_pairs};
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
+use crate::label_names::LabelNames;
 use crate::printer::Printer;
 use crate::report::measures::shows_all;
 
@@ -19,6 +20,17 @@ use crate::report::measures::shows_all;
 pub struct Field {
     pub values: Vec<f32>,
     pub geometry: Geometry,
+}
+
+impl Field {
+    /// What the transforms do to the fixed grid, where there are some and a grid.
+    fn of_transforms(request: &MeasureArguments, device: &Device) -> Result<Option<Self>> {
+        let grid = request.fixed.as_deref().or(request.fixed_labels.as_deref());
+        let (Some(grid), false) = (grid, request.transform.is_empty()) else { return Ok(None) };
+        let geometry = header(grid)?.geometry;
+        let whole = chain(&request.transform, device)?.to_displacement(&geometry, device);
+        Ok(Some(Self { values: whole.to_vec()?, geometry }))
+    }
 }
 
 /// What was read. All but `moving_labels` and the inverse lie on the fixed grid.
@@ -35,6 +47,8 @@ pub struct Inputs {
     /// Which voxels the moving image covers, where it was brought onto the fixed grid.
     pub covered: Option<Vec<bool>>,
     pub landmarks: Option<Landmarks>,
+    /// What labels are called.
+    pub label_names: LabelNames,
 }
 
 /// Corresponding points in RAS mm.
@@ -67,9 +81,12 @@ impl Inputs {
             let (values, geometry) = read_displacement(path)?;
             Ok(Field { values, geometry })
         };
-        let warp = request.warp.as_deref().map(field).transpose()?;
-        let inverse_warp = request.inverse_warp.as_deref().map(field).transpose()?;
         let device = DeviceChoice::Cpu.open()?;
+        let warp = match request.warp.as_deref() {
+            Some(path) => Some(field(path)?),
+            None => Field::of_transforms(request, &device)?,
+        };
+        let inverse_warp = request.inverse_warp.as_deref().map(field).transpose()?;
         let placement = MovingOnFixed::new(request, warp.as_ref(), &device)?;
 
         let (mut images, mut covered) = (None, None);
@@ -87,30 +104,49 @@ impl Inputs {
             };
             images = Some([fixed, moved]);
         }
-        let (mut labels, mut moving_labels) = (None, None);
-        if let (Some(fixed_path), Some(moving_path)) =
-            (&request.fixed_labels, &request.moving_labels)
-        {
-            let (fixed, moving) = (labels_of(fixed_path)?, labels_of(moving_path)?);
-            placement.check_fixed(&fixed.geometry, fixed_path)?;
-            if let (Some([image, _]), Some(path)) = (&images, &request.fixed) {
-                let what = format!("{} (labels of {})", fixed_path.display(), path.display());
-                image.geometry.check_same_grid(&fixed.geometry, &what)?;
-            }
-            let moved = match placement.map(&fixed.geometry, &moving.geometry, moving_path)? {
-                Some(map) => map.warp_labels(&moving)?,
-                None => moving.clone(),
-            };
-            labels = Some([fixed, moved]);
-            moving_labels = Some(moving);
-        }
+        let image = images.as_ref().map(|[image, _]| &image.geometry);
+        let (labels, moving_labels) = labels_on_fixed(request, &placement, image)?.unzip();
         let mask = match (&request.mask, &images) {
             (Some(path), Some([fixed, _])) => Some(mask(path, fixed)?),
             _ => None,
         };
         let landmarks = Landmarks::read(request, &device)?;
-        Ok(Self { images, labels, moving_labels, warp, inverse_warp, mask, covered, landmarks })
+        let label_names = LabelNames::of(request.label_names.as_deref())?;
+        Ok(Self {
+            images,
+            labels,
+            moving_labels,
+            warp,
+            inverse_warp,
+            mask,
+            covered,
+            landmarks,
+            label_names,
+        })
     }
+}
+
+/// The fixed labels with the moving ones on their grid, and the moving ones as they were read.
+fn labels_on_fixed(
+    request: &MeasureArguments,
+    placement: &MovingOnFixed,
+    image: Option<&Geometry>,
+) -> Result<Option<([LabelMap; 2], LabelMap)>> {
+    let (Some(fixed_path), Some(moving_path)) = (&request.fixed_labels, &request.moving_labels)
+    else {
+        return Ok(None);
+    };
+    let (fixed, moving) = (labels_of(fixed_path)?, labels_of(moving_path)?);
+    placement.check_fixed(&fixed.geometry, fixed_path)?;
+    if let (Some(image), Some(path)) = (image, &request.fixed) {
+        let what = format!("{} (labels of {})", fixed_path.display(), path.display());
+        image.check_same_grid(&fixed.geometry, &what)?;
+    }
+    let moved = match placement.map(&fixed.geometry, &moving.geometry, moving_path)? {
+        Some(map) => map.warp_labels(&moving)?,
+        None => moving.clone(),
+    };
+    Ok(Some(([fixed, moved], moving)))
 }
 
 /// How the moving side comes onto the fixed grid.
@@ -164,8 +200,8 @@ impl<'a> MovingOnFixed<'a> {
                 Ok(Some(Displacement::zero(fixed.clone(), self.device)))
             }
             Err(error) => Err(Failure::from(error).with_help(
-                "give the --warp that leads to it, or place it on the fixed grid by the headers \
-                 with --resample",
+                "give the transform that leads to it (-t or --warp), or place it on the fixed grid by the \
+                 headers with --resample",
             )),
         }
     }

@@ -30,6 +30,7 @@ What is measured depends on what is given:
   --fixed-labels and --moving-labels  Dice, HD95, HD90, HD100, ASSD of each label, means, InvDice
   --warp                              det J and folds; the moving side is measured through the warp
   --warp and --inverse-warp           inverse consistency
+  -t                                  the same as --warp, of any transform or result folder
   --landmarks                         TRE: distances of landmarks, by the headers and through -t
 
 Distances are in mm, between the surfaces of a label in both maps. HD95 is the 95th percentile of the \
@@ -62,13 +63,12 @@ pub struct MeasureArguments {
     /// Labels that are compared with them.
     #[arg(long, value_name = "FILE", requires = "fixed_labels")]
     pub moving_labels: Option<PathBuf>,
-    /// Several pairs: a list (CSV) with any of the columns name, fixed, moving, fixed_labels, moving_labels, warp, inverse_warp,
-    /// mask. A table with a line for each, and their means.
+    /// Several pairs: a list (CSV). Any of the columns name, fixed, moving, fixed_labels, moving_labels, transform, warp,
+    /// inverse_warp, mask; transforms with semicolons between. A table with a line for each pair, and their means.
     #[arg(long, value_name = "PAIRS.CSV", conflicts_with_all = ["fixed", "moving", "fixed_labels", "moving_labels"])]
     #[arg(conflicts_with_all = ["warp", "inverse_warp", "jacobian_out", "mask", "landmarks", "transform"])]
     pub pairs: Option<PathBuf>,
-    /// Displacement on the fixed grid (ITK: LPS mm, 5-D, intent 1007). The moving image and labels
-    /// are seen through it.
+    /// Displacement on the fixed grid through which the moving side is seen. ITK: LPS mm, 5-D, intent 1007.
     #[arg(short, long, value_name = "FILE")]
     pub warp: Option<PathBuf>,
     /// Write det J of --warp (central differences, on its grid) as an image.
@@ -77,30 +77,33 @@ pub struct MeasureArguments {
     /// Displacement that should undo --warp, on any grid.
     #[arg(long, value_name = "FILE", requires = "warp")]
     pub inverse_warp: Option<PathBuf>,
-    /// Without --warp: place the moving side on the fixed grid by the headers. Otherwise other grids
+    /// Place the moving side on the fixed grid by the headers. Without it, --warp and -t other grids
     /// are refused.
-    #[arg(long, conflicts_with = "warp")]
+    #[arg(long, conflicts_with_all = ["warp", "transform"])]
     pub resample: bool,
 
-    /// Corresponding landmarks of the fixed and the moving image (CSV, or Slicer's .fcsv).
+    /// Corresponding landmarks of both images (CSV, or Slicer's .fcsv).
     #[arg(long, value_names = ["FIXED", "MOVING"], num_args = 2)]
     pub landmarks: Option<Vec<PathBuf>>,
     /// Coordinates of the landmarks; voxel indices are those of --fixed and --moving.
-    #[arg(long, value_enum, default_value_t = SpaceChoice::File, requires = "landmarks")]
+    #[arg(long, value_name = "SPACE", value_enum, default_value_t = SpaceChoice::File, requires = "landmarks")]
     pub landmark_space: SpaceChoice,
-    /// Transform that the fixed landmarks are brought through; repeat it for a chain, as apply takes
-    /// it: warp, then affine.
-    #[arg(short, long, value_name = "FILE", requires = "landmarks")]
+    /// Transform or folder of results through which the moving side is seen. Repeat it for a chain, as apply takes
+    /// it: warp, then affine. Images, labels and the fixed landmarks go through it; next to --warp, landmarks alone.
+    #[arg(short, long, value_name = "FILE|DIR")]
     pub transform: Vec<TransformChoice>,
 
     /// The labels to measure, in this order [default: all of either map].
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', requires = "label_maps")]
     pub labels: Option<Vec<i32>>,
-    /// Measure as the Learn2Reg challenge does: HD95 in voxels, SDlogJ of det J + 3. All files must be on
+    /// Names of the labels: a table (CSV, TSV, ITK-SNAP, FreeSurfer). As ffdp register takes it.
+    #[arg(long, value_name = "FILE", requires = "label_maps")]
+    pub label_names: Option<PathBuf>,
+    /// Measure as the Learn2Reg challenge does. HD95 in voxels, SDlogJ of det J + 3; all files must be on
     /// one grid.
     #[arg(long, requires = "warps", requires = "label_maps")]
     pub learn2reg: bool,
-    /// Voxels of the fixed grid that count for the similarity of images: those that are not 0.
+    /// Mask of the fixed grid: where images are compared. Voxels that are not 0 count.
     #[arg(long, value_name = "FILE", requires = "fixed")]
     pub mask: Option<PathBuf>,
     /// Width of the LNCC window in voxels; odd.
@@ -127,7 +130,8 @@ impl MeasureArguments {
         let images = [&self.fixed, &self.moving, &self.fixed_labels, &self.moving_labels];
         let fields = [&self.warp, &self.inverse_warp, &self.mask];
         let named = images.into_iter().chain(fields).flatten();
-        let named = named.chain(self.landmarks.iter().flatten()).map(PathBuf::as_path);
+        let named = named.chain(self.landmarks.iter().flatten()).chain(&self.label_names);
+        let named = named.map(PathBuf::as_path);
         named.chain(self.transform.iter().flat_map(TransformChoice::paths)).collect()
     }
 }
@@ -190,6 +194,7 @@ impl MeasureArguments {
             moving_labels: file("moving_labels"),
             warp: file("warp"),
             inverse_warp: file("inverse_warp"),
+            transform: TransformChoice::of_row(row)?,
             mask: file("mask"),
             pairs: None,
             ..self.clone()

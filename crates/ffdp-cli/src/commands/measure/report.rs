@@ -13,6 +13,7 @@ use super::MeasureArguments;
 use super::inputs::Inputs;
 use crate::commands::input::label_ids;
 use crate::failure::Result;
+use crate::label_names::LabelNames;
 use crate::names::arguments;
 
 /// Everything that was measured; a part is missing when its files were not given.
@@ -86,6 +87,9 @@ pub struct Means {
 pub struct Label {
     #[serde(flatten)]
     pub overlap: LabelDice,
+    /// What --label-names calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     pub surface: LabelSurface,
 }
 
@@ -219,12 +223,16 @@ impl Labels {
             inverse_volume_dice: dice.inverse_volume_mean(),
             absent: listed(&|label| label.dice.is_nan()),
             lost: listed(&|label| !label.dice.is_nan() && label.moved_voxels == 0),
-            labels: rows(dice, surfaces),
+            labels: rows(dice, surfaces, &inputs.label_names),
         })
     }
 }
 
-fn rows(dice: DiceScores, surfaces: Vec<LabelSurface>) -> Vec<Label> {
+fn rows(dice: DiceScores, surfaces: Vec<LabelSurface>, names: &LabelNames) -> Vec<Label> {
     let pairs = dice.labels.into_iter().zip(surfaces);
-    pairs.map(|(overlap, surface)| Label { overlap, surface }).collect()
+    let row = |(overlap, surface): (LabelDice, _)| {
+        let name = names.get(overlap.id).map(str::to_string);
+        Label { overlap, name, surface }
+    };
+    pairs.map(row).collect()
 }

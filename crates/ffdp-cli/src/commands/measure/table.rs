@@ -67,7 +67,9 @@ fn labels(labels: &Labels) -> String {
             surface.assd,
         ];
         let voxels = [overlap.fixed_voxels, overlap.moved_voxels].map(|count| count.to_string());
-        row(&mut text, &overlap.id.to_string(), &[&values.map(number)[..], &voxels].concat());
+        let named = label.name.iter().map(|name| format!("  {name}"));
+        let cells: Vec<String> = values.map(number).into_iter().chain(voxels).collect();
+        row_with(&mut text, &overlap.id.to_string(), &cells, &named.collect::<String>());
     }
     let mean = &labels.mean;
     let values =
@@ -77,8 +79,13 @@ fn labels(labels: &Labels) -> String {
 }
 
 fn row(text: &mut String, name: &str, cells: &[String]) {
+    row_with(text, name, cells, "");
+}
+
+/// A row with something of any length at its end.
+fn row_with(text: &mut String, name: &str, cells: &[String], last: &str) {
     let cells: String = cells.iter().map(|cell| format!("{cell:>10}")).collect();
-    let _ = writeln!(text, "  {name:>8}{cells}");
+    let _ = writeln!(text, "  {name:>8}{cells}{last}");
 }
 
 fn determinants(report: &JacobianReport) -> String {

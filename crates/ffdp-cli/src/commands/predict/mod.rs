@@ -34,7 +34,7 @@ const HELP: &str = "\
 The images may have any size, spacing and orientation: they are brought onto a grid as the training had \
 it, and the moving image itself is sampled once, on the fixed image's grid.
 
-The folder --out then holds
+The folder --output then holds
   warped.nii.gz         the moving image on the fixed grid
   warp.nii.gz           the whole map as a displacement (ITK: LPS mm), for ffdp apply -t
   warped_labels.nii.gz  with --moving-labels
@@ -51,7 +51,7 @@ Exit code: 0 done, 1 an error in the input or the request, 2 a defect.";
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct PredictArguments {
-    /// Folder of a training (the --out of ffdp train)
+    /// Folder of a training (the --output of ffdp train)
     #[arg(long, value_name = "DIR")]
     pub model: PathBuf,
     /// Which checkpoint of it: best, last, or the number of an epoch
@@ -63,14 +63,14 @@ pub struct PredictArguments {
     /// Image that is deformed
     #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
     moving: Option<PathBuf>,
-    /// Several pairs, as ffdp register takes them: a list (CSV) with the columns fixed, moving and, as needed, name, fixed_labels,
-    /// moving_labels. The results of a pair are in its own folder in --out, with summary.csv and index.html.
+    /// Several pairs: a list (CSV), as ffdp register takes it. The columns are fixed, moving and, as needed, name, fixed_labels,
+    /// moving_labels. The results of a pair are in its own folder in --output, with summary.csv and index.html.
     #[arg(long, value_name = "PAIRS.CSV", conflicts_with_all = ["fixed", "moving", "fixed_labels", "moving_labels"])]
     pub pairs: Option<PathBuf>,
     /// Folder for the results
-    #[arg(short, long, value_name = "DIR")]
-    pub out: PathBuf,
-    /// Remove the files of another run from the folder first (those that its manifest.json lists, and the
+    #[arg(short, long, alias = "out", value_name = "DIR")]
+    pub output: PathBuf,
+    /// Replace the results of another run. Its files are removed first (those that its manifest.json lists, and the
     /// names that results have)
     #[arg(long)]
     pub overwrite: bool,
@@ -80,8 +80,8 @@ pub struct PredictArguments {
     /// Labels of the moving image, carried along
     #[arg(long, value_name = "FILE")]
     pub moving_labels: Option<PathBuf>,
-    /// Improve the prediction by at most so many iterations of the registration engine (greedy, at full
-    /// resolution, with the similarity that was trained)
+    /// Improve the prediction by at most so many iterations of registration. They are greedy, at full
+    /// resolution, with the similarity that was trained
     #[arg(long, value_name = "N")]
     pub refine: Option<usize>,
     /// Size of the network's grid in voxels, N or XxYxZ [default: as in training]
@@ -124,7 +124,7 @@ impl PredictArguments {
             fixed: row.file("fixed"),
             moving: row.file("moving"),
             pairs: None,
-            out: self.out.join(name),
+            output: self.output.join(name),
             fixed_labels: row.file("fixed_labels"),
             moving_labels: row.file("moving_labels"),
             ..self.clone()
@@ -188,7 +188,7 @@ pub fn run(request: &PredictArguments) -> Result<()> {
             required: &["fixed", "moving"],
             title: "Predictions",
             columns: &COLUMNS,
-            folder: Some(&request.out),
+            folder: Some(&request.output),
             report: Some("metrics.json"),
             devices: 1,
             json: request.json,
@@ -202,7 +202,7 @@ pub fn run(request: &PredictArguments) -> Result<()> {
         });
     }
     let measures = run_one(&Predictions { request }, Case::new(request.clone(), printer)?)?;
-    printer.note(&format!("results are in {}", request.out.display()));
+    printer.note(&format!("results are in {}", request.output.display()));
     match request.json {
         true => print_to_stdout(&to_json(&measures)?),
         false => summarise(request.quiet, || summary(&measures)),
@@ -224,7 +224,7 @@ struct Case {
 
 impl Case {
     fn new(request: PredictArguments, printer: Printer) -> Result<Self> {
-        let files = Files::in_folder(&request.out);
+        let files = Files::in_folder(&request.output);
         let claim = files.claim(&request)?;
         Ok(Self { request, files, claim, printer })
     }
@@ -253,9 +253,11 @@ impl Steps for Predictions<'_> {
     fn read(&self, case: &Case) -> Result<Inputs> {
         let voxels = header(case.request.fixed())?.geometry.len() as u64;
         let labels = case.request.moving_labels.is_some();
-        let written = Written { displacements: 1, labels, checkpoint: false };
-        Forecast::of_registration(voxels, written)
-            .check_file("the results of the prediction", &case.request.out.join("warp.nii.gz"))?;
+        let written = Written { displacements: 1, labels, jacobian: false, checkpoint: false };
+        Forecast::of_registration(voxels, written).check_file(
+            "the results of the prediction",
+            &case.request.output.join("warp.nii.gz"),
+        )?;
         read(&case.request, &case.files, case.printer)
     }
 

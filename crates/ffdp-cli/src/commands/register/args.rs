@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, ArgGroup, Args, ValueEnum};
 use ffdp_groups::series::Reference;
 use ffdp_image::io::FileRow;
 use ffdp_image::io::images::header;
@@ -28,7 +28,9 @@ Written to the output folder:
   warp.nii.gz           the displacement before it (ITK, ANTs: LPS mm, 5-D, intent 1007)
   inverse_warp.nii.gz   the inverse displacement (not with --no-inverse)
   bspline.tfm           the same displacement as control points (ITK; with --transform ffd)
+  log_jacobian.nii.gz   ln det J of the whole map (with --jacobian)
   warped_labels.nii.gz  the moving labels on the fixed grid (with --moving-labels)
+  labels.csv            Dice of every label (with labels of both images)
   report.html           slices, the deformation, convergence and measures on one page
   metrics.json          similarity, folds, Dice, losses, times, memory, settings
   settings.toml         all settings; --settings with it repeats the run
@@ -45,6 +47,11 @@ The same command again replaces its own results. A folder with results of anothe
 settings or outputs) is refused; --overwrite removes the files of that run, and no others. Earlier files are removed when the first \
 checkpoint or result is written: a run that is refused leaves them. Repeat the arguments of a run that was killed with \
 --resume to continue it.
+
+The list of --pairs, files relative to its folder:
+  fixed,moving,name,fixed_labels,moving_labels
+  sub-01_T1w.nii.gz,sub-02_T1w.nii.gz,01_02,sub-01_dseg.nii.gz,sub-02_dseg.nii.gz
+  sub-01_T1w.nii.gz,sub-03_T1w.nii.gz,01_03,sub-01_dseg.nii.gz,sub-03_dseg.nii.gz
 
 With --pairs the results of a pair are in OUTPUT/NAME (the column name, or MOVING_to_FIXED), with a table of all \
 in summary.csv and index.html. Devices are opened and kernels compiled once. While one pair is registered, the next \
@@ -74,78 +81,87 @@ const OF_ONE_PAIR: [&str; 9] = [
 /// `ffdp register`.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = HELP)]
+#[command(group(ArgGroup::new("label_maps").multiple(true).args(["moving_labels", "pairs"])))]
 pub struct RegisterArguments {
-    /// Image that stays, 3-D: NIfTI, OME-Zarr (image.zarr, image.zarr#LEVEL,c=CHANNEL,t=TIME), NRRD, MetaImage, MGZ,
+    /// Image that stays, 3-D. NIfTI, OME-Zarr (image.zarr, image.zarr#LEVEL,c=CHANNEL,t=TIME), NRRD, MetaImage, MGZ,
     /// DICOM, TIFF, PNG or JPEG.
     /// Left out, a moving image of several volumes is registered to itself.
     #[arg(short, long, value_name = "FILE")]
     pub fixed: Option<PathBuf>,
-    /// Image that is deformed (as --fixed); any grid that overlaps the fixed one in space. Of several volumes (4-D), all.
+    /// Image that is deformed, of several volumes (4-D) all. On any grid; it need not overlap the fixed one.
     #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
     moving: Option<PathBuf>,
-    /// Without --fixed: what the volumes of the moving image are registered to [default: mean, of a first pass].
+    /// Without --fixed: what volumes are registered to [default: mean]. The mean is that of a first pass.
     #[arg(long, value_name = "mean|first|middle|N", conflicts_with_all = ["fixed", "pairs"])]
     pub reference: Option<Reference>,
-    /// Several pairs, one after the other: a list (CSV) whose first line names the columns fixed, moving and, as
+    /// Several pairs: a list (CSV), shown at the end of --help. Its first line names the columns fixed, moving and, as
     /// needed, name, fixed_labels, moving_labels, fixed_mask, moving_mask, initial, fixed_landmarks, moving_landmarks.
     /// The results of a pair are in its own folder in the output folder.
     #[arg(long, value_name = "PAIRS.CSV", conflicts_with_all = OF_ONE_PAIR, conflicts_with = "slabs")]
     pub pairs: Option<PathBuf>,
-    /// Folder for the results; made if it does not exist.
+    /// Folder for the results. It is made if it does not exist.
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
 
-    /// Labels on the fixed grid: with --moving-labels, Dice before and after is computed, and with --label-terms they drive
+    /// Labels on the fixed grid. With --moving-labels, Dice before and after is computed, and with --label-terms they drive
     /// the registration.
     #[arg(long, value_name = "FILE", requires = "moving_labels")]
     pub fixed_labels: Option<PathBuf>,
-    /// Labels on the moving grid; warped with the nearest label.
+    /// Labels on the moving grid. They are warped with the nearest label.
     #[arg(long, value_name = "FILE")]
     pub moving_labels: Option<PathBuf>,
 
-    /// The labels whose overlap and distances are measured [default: all of either map]; all are warped.
+    /// The labels that are measured [default: all of either map]. All are warped.
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', requires = "fixed_labels")]
     pub labels: Option<Vec<i32>>,
+    /// Names of the labels: a table (CSV, TSV, ITK-SNAP, FreeSurfer). CSV and TSV with the columns id (or index, label) and
+    /// name, ITK-SNAP's label description or FreeSurfer's colour table. The names are in the report, labels.csv and
+    /// metrics.json.
+    #[arg(long, value_name = "FILE", requires = "label_maps")]
+    pub label_names: Option<PathBuf>,
 
-    /// How much each voxel of the fixed image counts: 0 to 1, on its grid (NIfTI).
+    /// How much each voxel of the fixed image counts, 0 to 1. An image on its grid.
     #[arg(long, value_name = "FILE")]
     pub fixed_mask: Option<PathBuf>,
     /// The same for the moving image.
     #[arg(long, value_name = "FILE")]
     pub moving_mask: Option<PathBuf>,
 
-    /// Further channels of the fixed and of the moving image, on their grids: other contrasts, or features that a network
+    /// Further channels of both images, on their grids. Other contrasts, or features that a network
     /// has written; all volumes of a 4-D file. May be repeated. All channels count the same, unless terms of a sum in
     /// --settings name them.
     #[arg(long, value_names = ["FIXED", "MOVING"], num_args = 2, action = ArgAction::Append)]
     pub channels: Vec<PathBuf>,
 
-    /// Transform to start from, from points of the fixed to points of the moving image: a file of ITK, ANTs
-    /// or FreeSurfer, a displacement field, the flow.json of ffdp shape, or the output folder of a registration;
+    /// Transform to start from, or a folder of results. It maps points of the fixed to points of the moving image: a file of
+    /// ITK, ANTs or FreeSurfer, a displacement field, the flow.json of ffdp shape, or the output folder of a registration;
     /// [FILE,1] takes its inverse. The stages improve it; if it deforms, only the deformable ones are done.
     #[arg(long, value_name = "FILE|DIR|[FILE,1]")]
     pub initial: Option<TransformChoice>,
-    /// Corresponding landmarks of the fixed and the moving image: their distance before and after is
+    /// Corresponding landmarks of both images. Their distance before and after is
     /// measured (CSV, or Slicer's .fcsv), and with --landmark-sigma they drive the registration.
     #[arg(long, value_names = ["FIXED", "MOVING"], num_args = 2)]
     pub landmarks: Option<Vec<PathBuf>>,
     /// Coordinates of the landmarks.
-    #[arg(long, value_enum, default_value_t = SpaceChoice::File, requires = "landmarks")]
+    #[arg(long, value_name = "SPACE", value_enum, default_value_t = SpaceChoice::File, requires = "landmarks")]
     pub landmark_space: SpaceChoice,
-    /// How images and displacements are written: with ome-zarr, warped.zarr, warp.zarr and so on, each with its
-    /// pyramid.
+    /// How images are written. With ome-zarr warped.zarr, warp.zarr and so on, each with its pyramid.
     #[arg(long, value_enum, default_value_t)]
     pub format: ImageFormat,
-    /// Intensity of the warped image where the moving image does not reach [default: 0, or what the border of the moving
-    /// image shows where that is not dark: air in CT, white around a stained section].
+    /// Intensity where the moving image does not reach. Default: 0, or what the border of the moving image shows where that
+    /// is not dark: air in CT, white around a stained section.
     #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
     pub background: Option<f32>,
-    /// Exit with 3 when the verdict is that the registration failed; all results are written.
+    /// Exit with 3 when the registration failed by its verdict. All results are written.
     #[arg(long)]
     pub strict: bool,
     /// Do not compute the inverse displacement and its error.
     #[arg(long)]
     pub no_inverse: bool,
+    /// Write the map of volume change, ln det J, as log_jacobian.nii.gz. On the fixed grid, of the whole map with its affine
+    /// part, by central differences: positive where the moving image is larger. What folds is written as ln 0.001.
+    #[arg(long)]
+    pub jacobian: bool,
 
     /// What is done.
     #[command(flatten)]
@@ -164,17 +180,17 @@ pub struct RegisterArguments {
     /// Where to compute.
     #[command(flatten)]
     pub mesh: MeshArguments,
-    /// For images that do not fit into memory: read, register and write them slab by slab. With --device-memory,
+    /// For images that do not fit into memory: slab by slab. They are read, registered and written so. With --device-memory,
     /// what does not fit on the device is kept in host memory. There is an inverse only where the method gives it
     /// (syn, svf, gnk), Dice of labels but no distances, and checkpoints of one process only.
     #[arg(long)]
     pub slabs: bool,
-    /// Continue from the checkpoint of an unfinished run with the same inputs and settings in the output
-    /// folder; start anew if there is none.
+    /// Continue an unfinished run of the same command. It goes on from the checkpoint in the output
+    /// folder, and starts anew if there is none.
     #[arg(long)]
     pub resume: bool,
-    /// Remove the files of another run from the output folder (those that its manifest.json lists, and the names
-    /// above), when the first new file is written.
+    /// Replace the results of another run. Its files (those that its manifest.json lists, and the names
+    /// below) are removed when the first new file is written.
     #[arg(long, conflicts_with = "resume")]
     pub overwrite: bool,
     /// Start even if the disk seems too small for the results.
@@ -183,13 +199,13 @@ pub struct RegisterArguments {
     /// Shortest time between two checkpoints, which are saved at the end of a level.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     pub checkpoint_every: f64,
-    /// Print the predicted memory and disk space, and do not register.
+    /// Print the predicted memory and disk space only.
     #[arg(long)]
     pub plan: bool,
-    /// Print metrics.json (with --plan, the plan) to stdout instead of a summary.
+    /// Print metrics.json (or the plan) instead of a summary.
     #[arg(long)]
     pub json: bool,
-    /// Print errors only, and to stdout only what --json asks for.
+    /// Print errors only, and what --json asks for.
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Print more: every loss that is read, and the settings.
@@ -298,6 +314,7 @@ impl RegisterArguments {
         let optional = labels.into_iter().chain(masks).flatten();
         let initial = self.initial.iter().flat_map(TransformChoice::paths);
         let several = self.channels.iter().chain(self.landmarks.iter().flatten());
+        let several = several.chain(&self.label_names);
         let all = optional.chain(several).map(PathBuf::as_path).chain(initial);
         let fixed = self.fixed.as_deref();
         fixed.into_iter().chain([self.moving()]).chain(all).collect()

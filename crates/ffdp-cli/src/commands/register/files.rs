@@ -7,6 +7,7 @@ use ffdp_register::{Settings, Stage};
 
 use super::args::{ImageFormat, RegisterArguments};
 use crate::checkpoint::CheckpointFolder;
+use crate::cohort::THUMBNAIL;
 use crate::commands::chain::TransformChoice;
 use crate::disk::{Forecast, Written};
 use crate::failure::Result;
@@ -27,7 +28,13 @@ pub struct Files {
     pub inverse: PathBuf,
     pub spline: PathBuf,
     pub labels: PathBuf,
+    /// The overlap of every label.
+    pub label_table: PathBuf,
+    /// ln det J.
+    pub jacobian: PathBuf,
     pub report: PathBuf,
+    /// Of a pair of a list, for the page of all.
+    pub thumbnail: PathBuf,
     pub metrics: PathBuf,
     pub settings: PathBuf,
     pub log: PathBuf,
@@ -46,7 +53,10 @@ impl Files {
             inverse: image("inverse_warp"),
             spline: folder.join("bspline.tfm"),
             labels: image("warped_labels"),
+            label_table: folder.join("labels.csv"),
+            jacobian: image("log_jacobian"),
             report: folder.join("report.html"),
+            thumbnail: folder.join(THUMBNAIL),
             metrics: folder.join("metrics.json"),
             settings: folder.join("settings.toml"),
             log: folder.join("log.jsonl"),
@@ -55,7 +65,7 @@ impl Files {
     }
 
     /// Every file that a run may write.
-    pub fn all(&self) -> [&Path; 11] {
+    pub fn all(&self) -> [&Path; 14] {
         [
             &self.warped,
             &self.affine,
@@ -64,7 +74,10 @@ impl Files {
             &self.inverse,
             &self.spline,
             &self.labels,
+            &self.label_table,
+            &self.jacobian,
             &self.report,
+            &self.thumbnail,
             &self.metrics,
             &self.settings,
             &self.log,
@@ -126,7 +139,8 @@ impl RegisterArguments {
             (true, true) => 2,
         };
         let labels = self.moving_labels.is_some();
-        let written = Written { displacements, labels, checkpoint: true };
+        let jacobian = self.jacobian;
+        let written = Written { displacements, labels, jacobian, checkpoint: true };
         Forecast::of_registration(fixed.len() as u64, written)
     }
 
@@ -139,6 +153,7 @@ impl RegisterArguments {
             ("fixed_mask", self.fixed_mask.as_ref()),
             ("moving_mask", self.moving_mask.as_ref()),
             ("fixed_landmarks", self.landmarks.as_ref().and_then(|files| files.first())),
+            ("label_names", self.label_names.as_ref()),
             ("moving_landmarks", self.landmarks.as_ref().and_then(|files| files.get(1))),
         ];
         let files = files.into_iter().filter_map(|(name, file)| Some((name, place(file?))));
@@ -154,6 +169,7 @@ impl RegisterArguments {
             ("labels", self.labels.as_ref().map(|ids| format!("{ids:?}"))),
             ("reference", self.reference.map(|reference| reference.to_string())),
             ("no_inverse", self.no_inverse.then(String::new)),
+            ("jacobian", self.jacobian.then(String::new)),
             ("background", self.background.map(|value| value.to_string())),
             ("slabs", self.slabs.then(String::new)),
             ("format", (self.format != ImageFormat::Nifti).then(|| format!("{:?}", self.format))),

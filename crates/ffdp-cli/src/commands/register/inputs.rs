@@ -19,6 +19,7 @@ use crate::commands::input::{
 use crate::failure::{Failure, Result};
 use crate::hash::{Hash, sha256};
 use crate::in_parallel::in_parallel;
+use crate::label_names::LabelNames;
 use crate::nan_policy::NanPolicy;
 use crate::printer::Printer;
 use ffdp_register::{Problem, Settings, Source};
@@ -29,6 +30,8 @@ pub struct Inputs {
     pub moving: Side,
     /// Those that --labels asks for.
     pub label_ids: Option<Vec<i32>>,
+    /// What labels are called.
+    pub label_names: LabelNames,
     /// Where the moving image lies to begin with.
     pub initial: Composite,
     /// SHA-256 of its files and of all others that drive the registration: landmarks, labels, channels.
@@ -127,9 +130,19 @@ impl Inputs {
             }
             _ => None,
         };
+        let label_names = LabelNames::of(request.label_names.as_deref())?;
         let (initial, landmarks) = (initial(request)?, landmarks_of(request, grids)?);
         let guides_hash = guides_hash(request, settings)?;
-        Ok(Self { label_ids, initial, guides_hash, landmarks, warnings, fixed, moving })
+        Ok(Self {
+            label_ids,
+            label_names,
+            initial,
+            guides_hash,
+            landmarks,
+            warnings,
+            fixed,
+            moving,
+        })
     }
 
     /// What is registered.

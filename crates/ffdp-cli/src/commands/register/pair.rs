@@ -274,6 +274,9 @@ impl Registrations {
             measures.seconds = Seconds { results, total, ..seconds };
             measures.peak_memory_bytes = peak_memory_bytes();
             write_text(&files.report, &html(&measures, &pictures)?)?;
+            if !self.alone {
+                pictures.thumbnail().save(&files.thumbnail)?;
+            }
             write_text(&files.metrics, &to_json(&measures)?)?;
             files.checkpoint.clear()?;
             measures.assessment.reasons.iter().for_each(|reason| printer.warning(reason));

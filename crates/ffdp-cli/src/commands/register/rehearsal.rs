@@ -25,6 +25,7 @@ use super::results::Results;
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
 use crate::hash::{Hash, sha256_of};
+use crate::label_names::LabelNames;
 use crate::memory::Sizes;
 
 /// Iterations of a level: the second one starts from what the first has left, and their losses are
@@ -257,6 +258,7 @@ impl Inputs {
             fixed: side(fixed, &sizes.fixed, 0.5, fixed_labels.is_some(), fixed_mask)?,
             moving: side(moving, &sizes.moving, 0.52, moving_labels.is_some(), moving_mask)?,
             label_ids: None,
+            label_names: LabelNames::default(),
             initial: Composite::default(),
             guides_hash: String::new(),
             landmarks: None,

@@ -193,6 +193,8 @@ fn refuse_what_pairs_have(request: &RegisterArguments) -> Result<()> {
         ("--moving-labels", request.moving_labels.is_some()),
         ("--moving-mask", request.moving_mask.is_some()),
         ("--landmarks", request.landmarks.is_some()),
+        ("--label-names", request.label_names.is_some()),
+        ("--jacobian", request.jacobian),
         ("--channels", !request.channels.is_empty()),
         ("--resume", request.resume),
         ("--format ome-zarr", request.format != ImageFormat::Nifti),

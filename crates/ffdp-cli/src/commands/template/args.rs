@@ -31,6 +31,11 @@ Written to the output folder:
   manifest.json         the files of this run, and what determines its results
   checkpoint/           during the run: the state that --resume continues from
 
+The list of --images, files relative to its folder:
+  image,name,labels
+  sub-01_T1w.nii.gz,sub-01,sub-01_dseg.nii.gz
+  sub-02_T1w.nii.gz,sub-02,sub-02_dseg.nii.gz
+
 ffdp apply -t OUTPUT/NAME brings an image onto the template, with --inverse the template onto it.
 
 An image that cannot be read, is constant, holds NaN or is in the list twice is reported and left out; one whose \
@@ -44,10 +49,10 @@ image was left out.";
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct TemplateArguments {
-    /// The images: files of any format that ffdp register takes, on any grids, or one list as --images has it.
+    /// The images, or one list as --images has it. Files of any format that ffdp register takes, on any grids.
     #[arg(value_name = "FILE", required_unless_present = "list", conflicts_with = "list")]
     files: Vec<PathBuf>,
-    /// The images as a list (CSV) whose first line names the columns image and, as needed, name and labels. File names are
+    /// The images as a list (CSV). Its first line names the columns image and, as needed, name and labels. File names are
     /// relative to the list's folder.
     #[arg(short = 'i', long = "images", id = "list", value_name = "IMAGES.CSV")]
     list: Option<PathBuf>,
@@ -79,10 +84,10 @@ pub struct TemplateArguments {
     /// How intensities are made comparable.
     #[arg(long, value_enum, default_value_t)]
     intensities: IntensitiesChoice,
-    /// Spacing of the template [default: that of the images where they share a grid, else the median of theirs].
+    /// Spacing of the template [default: that of the images]. Where these share no grid, the median of theirs.
     #[arg(long, value_name = "MM")]
     resolution: Option<f64>,
-    /// An image on whose grid the template is to lie, in place of one that suits the images.
+    /// An image on whose grid the template is to lie. Without it, on one that suits the images.
     #[arg(long, value_name = "FILE", conflicts_with = "resolution")]
     pub grid: Option<PathBuf>,
 

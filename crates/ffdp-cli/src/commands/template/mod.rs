@@ -155,7 +155,7 @@ fn planned(
 fn forecast(settings: &TemplateSettings, images: &ImageFiles, sizes: &Sizes) -> Forecast {
     let voxels = sizes.fixed.len() as u64;
     let displacements = if deforms(&settings.registration) { 2 } else { 0 };
-    let written = Written { displacements, labels: false, checkpoint: true };
+    let written = Written { displacements, labels: false, jacobian: false, checkpoint: true };
     let one = Forecast::of_registration(voxels, written);
     let count = images.count() as u64;
     let own = Forecast::of_images(4 * voxels, 0);

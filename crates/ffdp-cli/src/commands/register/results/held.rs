@@ -9,6 +9,7 @@ use ffdp_image::io::images::{write_displacement, write_labels, write_volume};
 use ffdp_image::metrics::{Coverage, FieldPlanes, Lengths, Overlap, SimilarityMeasures, jacobian};
 use ffdp_register::{Registration, coverage::background, result::Warp};
 
+use super::jacobian::log_jacobian;
 use super::{Measured, Results, Writing};
 use crate::commands::register::args::RegisterArguments;
 use crate::commands::register::files::Files;
@@ -104,8 +105,14 @@ impl Held {
         let clock = Instant::now();
         let grid = &inputs.fixed.geometry;
         let ((measured, written), pictures) = in_parallel(
-            || in_parallel(|| self.measures(&results.found, inputs), || self.write(to.files, grid)),
-            || self.draw(inputs, results.spline.as_ref()),
+            || {
+                let written = || {
+                    self.write(to.files, grid)?;
+                    self.write_jacobian(to, &results.found, grid)
+                };
+                in_parallel(|| self.measures(&results.found, inputs), written)
+            },
+            || self.draw(inputs, results),
         );
         written?;
         let [fields, rest] = self.seconds;
@@ -166,10 +173,14 @@ impl Held {
         }
     }
 
-    fn draw(&self, inputs: Volumes, spline: Option<&BsplineTransform>) -> Result<Pictures> {
+    fn draw(&self, inputs: Volumes, results: &Results) -> Result<Pictures> {
         let (fixed, [before, warped]) = (inputs.fixed, &self.images);
         let mut panels = Panels::through_mass(fixed)?;
-        panels.controls = spline.map(BsplineTransform::geometry).cloned();
+        panels.controls = results.spline.as_ref().map(BsplineTransform::geometry).cloned();
+        panels.landmarks = results.marks.clone();
+        if let (Some(fixed), Some([before, after])) = (inputs.fixed_labels, &self.labels) {
+            panels.add_labels([&fixed.data, &before.data, &after.data]);
+        }
         panels.add(Quantity::Fixed, 0, &fixed.data);
         panels.add(Quantity::Before, 0, &before.data);
         panels.add(Quantity::Warped, 0, &warped.data);
@@ -202,5 +213,21 @@ impl Held {
             },
         );
         [warped, labels, warp, inverse].into_iter().collect()
+    }
+
+    /// The map of volume change, where it is asked for.
+    fn write_jacobian(
+        &self,
+        to: Writing,
+        found: &Registration,
+        grid: &Geometry,
+    ) -> ffdp_image::Result<()> {
+        if !to.request.jacobian {
+            return Ok(());
+        }
+        let own = 0..grid.size[2];
+        let planes = FieldPlanes { displacement: &self.displacement, first: 0, own };
+        let values = log_jacobian(&planes, grid.size, found.affine.determinant())?;
+        write_volume(&to.files.jacobian, &Volume::new(values, grid.clone())?)
     }
 }

@@ -2,10 +2,12 @@
 //! was found (`slabs.rs`).
 
 mod held;
+mod jacobian;
 mod slabs;
 
 use ffdp_burn::transform::{BsplineTransform, Composite, RoundTrip, Step, write_transform};
-use ffdp_image::io::write_affine;
+use ffdp_image::image::{Affine, Physical};
+use ffdp_image::io::{write_affine, write_text};
 use ffdp_image::metrics::{
     BeforeAfter, JacobianReport, Lengths, Overlap, SimilarityMeasures, TargetRegistrationError,
     tre_of_mapped,
@@ -16,12 +18,14 @@ use self::held::Held;
 use super::args::RegisterArguments;
 use super::files::Files;
 use super::inputs::Inputs;
+use crate::affine_parts::AffineParts;
 use crate::failure::Result;
 use crate::hosts::Hosts;
+use crate::label_names::NamedOverlap;
 use crate::memory::give_back_memory;
 use crate::printer::Printer;
 use crate::report::measures::{Folds, Input, Measures, Process, Provenance, Seconds};
-use crate::report::slices::Pictures;
+use crate::report::slices::{LandmarkMarks, Pictures};
 
 /// A result, and what of it is in host memory.
 pub struct Results {
@@ -29,6 +33,8 @@ pub struct Results {
     /// `None` slab by slab.
     held: Option<Held>,
     landmarks: Option<TargetRegistrationError>,
+    /// The same landmarks as they are drawn.
+    marks: Option<LandmarkMarks>,
     /// The displacement as a spline, where it is one.
     spline: Option<BsplineTransform>,
 }
@@ -60,16 +66,14 @@ impl Results {
         inputs: &mut Inputs,
         mut found: Registration,
     ) -> Result<Self> {
-        let landmarks = inputs.landmarks.as_ref().map(|[fixed, moving]| {
-            let before = found.before()?.map_points(fixed)?;
-            tre_of_mapped(&before, &found.map_points(fixed)?, moving)
-        });
-        let (landmarks, spline) = (landmarks.transpose()?, spline_of(&found));
+        let landmarks = inputs.landmarks.as_ref().map(|landmarks| measured(landmarks, &found));
+        let (landmarks, marks) = landmarks.transpose()?.unzip();
+        let spline = spline_of(&found);
         let held = match request.slabs {
             true => None,
             false => Some(Held::of(request, inputs.volumes(), &mut found)?),
         };
-        Ok(Self { found, held, landmarks, spline })
+        Ok(Self { found, held, landmarks, marks, spline })
     }
 
     /// Writes the results and says what they are worth, all but the times; on the first of several processes, which do it
@@ -93,6 +97,9 @@ impl Results {
         write_affine(&to.files.affine, &self.found.affine)?;
         write_affine(&to.files.affine_mat, &self.found.affine)?;
         let measures = self.measures(to.request, settings, inputs, measured)?;
+        if let Some(dice) = &measures.dice {
+            write_text(&to.files.label_table, &dice.csv())?;
+        }
         Ok(Some((measures, pictures)))
     }
 
@@ -128,7 +135,8 @@ impl Results {
             affine: *found.affine.rows(),
             affine_determinant: found.affine.determinant(),
             affine_singular_values: found.affine.singular_values(),
-            dice,
+            affine_parts: AffineParts::of(&found.affine, fixed.center_mm()),
+            dice: dice.map(|overlap| NamedOverlap { overlap, names: inputs.label_names.clone() }),
             landmarks_mm: landmarks.clone(),
             stages: found.stages.clone(),
             settings: settings.clone(),
@@ -142,6 +150,28 @@ impl Results {
             processes: measured.processes,
         })
     }
+}
+
+/// The distances of landmarks, and where those of the moving image lie on the fixed side: a landmark that the map misses by
+/// `e` lies about `A^-1 e` from the fixed one, with the affine part `A` of the map.
+fn measured(
+    [fixed, moving]: &[Vec<[f64; 3]>; 2],
+    found: &Registration,
+) -> Result<(TargetRegistrationError, LandmarkMarks)> {
+    let start = found.before()?;
+    let [before, after] = [start.map_points(fixed)?, found.map_points(fixed)?];
+    let placement = start.transform()?.split_affine().1;
+    let seen = |mapped: &[[f64; 3]], affine: &Affine<Physical, Physical>| {
+        let back = affine.inverse()?;
+        let seen = |((at, to), landmark): ((&[f64; 3], &[f64; 3]), &[f64; 3])| {
+            let missed = back.apply_vector([0, 1, 2].map(|i| landmark[i] - to[i]));
+            [0, 1, 2].map(|i| at[i] + missed[i])
+        };
+        Ok::<_, ffdp_image::Error>(fixed.iter().zip(mapped).zip(moving).map(seen).collect())
+    };
+    let moving_marks = [seen(&before, &placement)?, seen(&after, &found.affine)?];
+    let marks = LandmarkMarks { fixed: fixed.clone(), moving: moving_marks };
+    Ok((tre_of_mapped(&before, &after, moving)?, marks))
 }
 
 /// How alike the images are before and after, by what the last stage compares: local correlation of one contrast,

@@ -1,15 +1,17 @@
 //! A result that is never whole in memory: what is measured, drawn and written leaves run of planes by run of planes.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ffdp_burn::transform::BsplineTransform;
-use ffdp_image::image::Affine;
+use ffdp_image::image::{Affine, Planes};
 use ffdp_image::io::images::VolumeWriter;
 use ffdp_image::metrics::{
     JacobianReport, Lengths, Motion, Overlap, OverlapCounts, SimilarityMeasures,
 };
 use ffdp_register::{Registration, coverage::background};
 
+use super::jacobian::log_jacobian;
 use super::{Measured, Results, Writing};
 use crate::commands::register::inputs::{Inputs, Labels};
 use crate::failure::Result;
@@ -28,6 +30,7 @@ pub fn finish(
     // Planes through the middle of the fixed image, of what passes by.
     let grid = inputs.fixed.image.geometry().clone();
     let mut panels = Panels::new(&grid, (grid.center_mm(), "middle"));
+    panels.landmarks = results.marks.clone();
     panels.controls = results.spline.as_ref().map(BsplineTransform::geometry).cloned();
     let mut clock = Instant::now();
     let mut done = |what: &str| {
@@ -36,11 +39,12 @@ pub fn finish(
     };
     let similarity = images(to, found, inputs, &mut panels)?;
     done("warped image, compared");
-    let (jacobian, [displacement_mm, motion_mm]) = deformation(found, &mut panels)?;
+    let (jacobian, [displacement_mm, motion_mm]) = deformation(to, found, &mut panels)?;
     done("Jacobian");
     write_displacements(to, found)?;
     done("displacements");
     let dice = labels(to, found, inputs)?;
+    mark_labels(to, found, inputs, &mut panels)?;
     done("labels");
     let processes = processes(to.hosts, found)?;
     let measured = Measured {
@@ -83,18 +87,25 @@ fn images(
     Ok([before, after])
 }
 
-/// The Jacobian, and how far voxels move by the deformation and by the whole map.
+/// The Jacobian, which is written where it is asked for, and how far voxels move by the deformation and by the whole map.
 fn deformation(
+    to: Writing,
     found: &Registration,
     panels: &mut Panels,
 ) -> Result<(JacobianReport, [Lengths; 2])> {
     let grid = found.grid();
     let mut motions = [&Affine::identity(), &found.affine].map(|affine| Motion::new(grid, affine));
+    let writer = || VolumeWriter::create(&to.files.jacobian, grid);
+    let mut file = (to.request.jacobian && to.hosts.is_first()).then(writer).transpose()?;
     let jacobian = found.jacobian(|planes| {
+        if let Some(file) = &mut file {
+            file.write(&log_jacobian(planes, grid.size, found.affine.determinant())?)?;
+        }
         let own = planes.own_vectors(grid.size);
         motions.iter_mut().for_each(|motion| motion.add(planes.own.start, &own));
         panels.add_displacement(planes)
     })?;
+    file.map_or(Ok(()), VolumeWriter::finish)?;
     Ok((jacobian, motions.each_ref().map(Motion::lengths)))
 }
 
@@ -130,6 +141,48 @@ fn labels(to: Writing, found: &Registration, inputs: &mut Inputs) -> Result<Opti
     };
     let scores = before.zip(after).map(|(before, after)| [scores(before), scores(after)]);
     Ok(scores.map(|scores| Overlap::new(&scores, None)))
+}
+
+/// Labels at the pixels of the report: those of the fixed image, and those of the moving one before and after.
+fn mark_labels(
+    to: Writing,
+    found: &Registration,
+    inputs: &mut Inputs,
+    panels: &mut Panels,
+) -> Result<()> {
+    let (Some(fixed), Some(moving)) = (&mut inputs.fixed.labels, &mut inputs.moving.labels) else {
+        return Ok(());
+    };
+    // All processes have a part of the map.
+    let points = panels.points();
+    let [before, after] = [found.before()?.map_points(points)?, found.map_points(points)?];
+    let (true, Some((fixed, _)), Some((moving, _))) =
+        (to.hosts.is_first(), fixed.planes(), moving.planes())
+    else {
+        return Ok(());
+    };
+    let maps = [nearest(fixed, points)?, nearest(moving, &before)?, nearest(moving, &after)?];
+    panels.set_labels(maps);
+    Ok(())
+}
+
+/// The values of the voxels nearest to points in RAS mm, 0 outside; each plane is read once.
+fn nearest(image: &mut dyn Planes, points: &[[f64; 3]]) -> Result<Vec<f64>> {
+    let (to_voxel, size) = (image.geometry().mm_to_voxel(), image.geometry().size);
+    let mut by_plane: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
+    for (point, at) in points.iter().enumerate() {
+        let voxel = to_voxel.apply(*at).map(f64::round);
+        if (0..3).all(|i| voxel[i] >= 0.0 && voxel[i] < size[i] as f64) {
+            let [x, y, z] = voxel.map(|v| v as usize);
+            by_plane.entry(z).or_default().push((point, y * size[0] + x));
+        }
+    }
+    let mut values = vec![0.0; points.len()];
+    for (z, pixels) in by_plane {
+        let plane = image.read(z..z + 1)?;
+        pixels.into_iter().for_each(|(point, voxel)| values[point] = f64::from(plane[voxel]));
+    }
+    Ok(values)
 }
 
 /// All processes; none where one works alone.

@@ -1,4 +1,6 @@
-//! `ffdp info`: what an image file holds. It is read twice, some planes at a time.
+//! `ffdp info`: what a file holds. An image is read twice, some planes at a time; `transform.rs` describes transforms.
+
+mod transform;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,6 +14,7 @@ use ffdp_image::io::images::{
 use rayon::prelude::*;
 use serde::Serialize;
 
+use self::transform::{TransformInfo, is_transform};
 use crate::failure::{Failure, Result};
 use crate::json::to_json;
 use crate::printer::{self, print_to_stdout};
@@ -25,8 +28,8 @@ const PERCENTS: [f64; 5] = [1.0, 25.0, 50.0, 75.0, 99.0];
 /// `ffdp info`.
 #[derive(Debug, Args)]
 pub struct InfoArguments {
-    /// Images of the formats that are read.
-    #[arg(value_name = "FILE", required = true, help = format!("Images: {}", read_formats()))]
+    /// Images of the formats that are read, transforms, folders of results.
+    #[arg(value_name = "FILE", required = true, help = files_help())]
     pub files: Vec<PathBuf>,
     /// Of files with several volumes, the one whose values are described, from 0.
     #[arg(long, value_name = "K", default_value_t = 0)]
@@ -39,12 +42,12 @@ pub struct InfoArguments {
 /// Prints the description of every file. One that cannot be read does not hinder the others.
 pub fn run(request: &InfoArguments) -> Result<()> {
     if let [file] = &request.files[..] {
-        let info = Info::of(file, request.volume)?;
+        let info = Described::of(file, request.volume)?;
         return print_to_stdout(&if request.json { to_json(&info)? } else { info.text() });
     }
     let (mut infos, mut failures) = (Vec::new(), 0);
     for file in &request.files {
-        match Info::of(file, request.volume) {
+        match Described::of(file, request.volume) {
             Ok(info) if request.json => infos.push(info),
             Ok(info) => print_to_stdout(&format!("{}\n", info.text()))?,
             Err(failure) => {
@@ -63,7 +66,35 @@ pub fn run(request: &InfoArguments) -> Result<()> {
     Err(Failure::user(format!("{failures} of {all} files could not be described"), "see above"))
 }
 
-/// Everything about a file.
+fn files_help() -> String {
+    format!("Images ({}), transforms (as -t of ffdp apply), or folders of results", read_formats())
+}
+
+/// What a file holds.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Described {
+    Image(Box<Info>),
+    Transform(TransformInfo),
+}
+
+impl Described {
+    fn of(file: &Path, volume: usize) -> Result<Self> {
+        match is_transform(file) {
+            true => TransformInfo::of(file).map(Self::Transform),
+            false => Info::of(file, volume).map(|info| Self::Image(Box::new(info))),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Image(info) => info.text(),
+            Self::Transform(info) => info.text(),
+        }
+    }
+}
+
+/// Everything about an image.
 #[derive(Serialize)]
 struct Info {
     file: String,
