@@ -44,8 +44,9 @@ pub fn finish(
     write_displacements(to, found)?;
     done("displacements");
     let dice = labels(to, found, inputs)?;
-    mark_labels(to, found, inputs, &mut panels)?;
     done("labels");
+    mark_labels(to, found, inputs, &mut panels)?;
+    done("labels of the report");
     let processes = processes(to.hosts, found)?;
     let measured = Measured {
         similarity,
