@@ -200,7 +200,7 @@ impl<'a> RegisterSeries<'a> {
 
     /// Where a pass is computed: on the processor's cores, several volumes at a time, where all levels are as small as
     /// those of [`motion_settings`]. A GPU has less to do there than to begin: 300 volumes of 64x64x40 voxels took an H100
-    /// 23 s, and its host's cores 6 (benchmarks/series.json).
+    /// 23 s, and 16 cores of its host 14 (benchmarks/series.json).
     fn placed(&self, settings: &Settings) -> Placement {
         const SMALL: f64 = 48.0 * 48.0 * 48.0;
         let voxels = self.grid().len() as f64;
