@@ -64,7 +64,7 @@ def write_inputs(folder, affine):
     warp = nibabel.Nifti1Image(vectors()[:, :, :, None, :], affine)
     warp.header.set_intent(1007)
     nibabel.save(warp, folder / "warp.nii.gz")
-    numbers = " ".join(map(repr, [*MATRIX[:, :3].ravel(), *MATRIX[:, 3]]))
+    numbers = " ".join(map(str, [*MATRIX[:, :3].ravel(), *MATRIX[:, 3]]))
     (folder / "affine.txt").write_text(
         "#Insight Transform File V1.0\n#Transform 0\nTransform: AffineTransform_double_3_3\n"
         f"Parameters: {numbers}\nFixedParameters: 0 0 0\n"

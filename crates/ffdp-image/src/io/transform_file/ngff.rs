@@ -153,9 +153,8 @@ impl Chain<'_> {
         let path = step["path"].as_str().ok_or_else(|| self.odd(step))?;
         let named = inside(self.folder, self.file, path)?;
         // Some name the array of the finest level, which may be folders below its image.
-        let is_image = |folder: &&Path| {
-            metadata(folder).is_ok_and(|(_, ome)| !ome["multiscales"].is_null())
-        };
+        let is_image =
+            |folder: &&Path| metadata(folder).is_ok_and(|(_, ome)| !ome["multiscales"].is_null());
         let mut above = named.ancestors().take_while(|folder| *folder != self.folder);
         let folder = above.find(is_image).unwrap_or(&named);
         let (values, read) = read_displacement(folder)?;
