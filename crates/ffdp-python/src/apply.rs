@@ -11,7 +11,8 @@ use pyo3::types::PyDict;
 use crate::errors::{Refusal, Result};
 use crate::failure::Failure;
 use crate::flags::{ApplyFlags, Read, Reader, read};
-use crate::image::{Given, Image};
+use crate::given::Given;
+use crate::image::Image;
 use crate::transform::{composite_of, placed_on};
 
 /// Weights of a sum are rounded: this near to 1 a voxel lies inside.

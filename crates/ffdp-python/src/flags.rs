@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
 use clap::Parser;
+use clap::error::ErrorKind;
 use ffdp_image::Error;
 use ffdp_train::TrainArguments;
 use ffdp_train::predict::CheckpointChoice;
@@ -147,7 +147,8 @@ pub fn read<F: Parser>(arguments: Option<&Bound<PyDict>>) -> Result<Read<F>> {
             false => [OsString::from(format!("{flag}=")), value].into_iter().collect(),
         }));
     }
-    let found = command.try_get_matches_from_mut(words).and_then(|found| F::from_arg_matches(&found));
+    let found =
+        command.try_get_matches_from_mut(words).and_then(|found| F::from_arg_matches(&found));
     let flags = found.map_err(|error| refused(&name, error.format(&mut command)))?;
     Ok(Read { flags, _settings: file })
 }
@@ -163,7 +164,9 @@ fn word(key: &str, value: &Bound<PyAny>) -> Result<Option<OsString>> {
     }
     if let Ok(path) = value.extract::<PathBuf>() {
         return match path.as_os_str().is_empty() {
-            true => Err(Error::invalid(format!("{key} must not be empty"), "", "leave it out").into()),
+            true => {
+                Err(Error::invalid(format!("{key} must not be empty"), "", "leave it out").into())
+            }
             false => Ok(Some(path.into_os_string())),
         };
     }
@@ -199,6 +202,9 @@ fn refused(function: &str, error: clap::Error) -> Refusal {
         let message = format!("{function}() got a keyword argument that it does not have: {text}");
         return PyErr::new::<PyTypeError, _>(message).into();
     }
-    let (message, help) = text.split_once("\n\n").unwrap_or((text, "see the documentation of this function"));
-    Failure::user(message.trim(), help.trim()).into()
+    let (message, tip) = text.split_once("\n\n").unwrap_or((text, ""));
+    let tip = tip.trim().strip_prefix("tip: ").map(str::to_string);
+    let help =
+        tip.unwrap_or_else(|| format!("help(ffdp.{function}) has the values of its arguments"));
+    Failure::user(message.trim(), help).into()
 }

@@ -7,8 +7,8 @@ use ffdp_image::io::{LandmarkSpace, read_landmarks};
 use numpy::{PyArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
+use crate::arrays::{array_of, numbers, slice};
 use crate::errors::{Refusal, Result};
-use crate::image::{array_of, numbers, slice};
 
 /// Points of an array.
 ///
@@ -41,7 +41,8 @@ pub fn array_of_points<'py>(
 /// # Errors
 /// `TypeError` for anything but two.
 pub fn two<'py>(object: &Bound<'py, PyAny>, name: &str) -> Result<[Bound<'py, PyAny>; 2]> {
-    let refused = || Refusal::type_of(format!("{name} are two, of the fixed and of the moving image"));
+    let refused =
+        || Refusal::type_of(format!("{name} are two, of the fixed and of the moving image"));
     let all = object.try_iter().map_err(|_| refused())?.collect::<PyResult<Vec<_>>>()?;
     all.try_into().map_err(|_| refused())
 }

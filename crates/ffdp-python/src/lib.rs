@@ -9,8 +9,10 @@
 //! files are compiled here as well.
 
 mod apply;
+mod arrays;
 mod errors;
 mod flags;
+mod given;
 mod image;
 mod json;
 mod landmarks;

@@ -38,7 +38,9 @@ impl Watch {
     fn report(&mut self, iteration: usize, loss: Option<f64>) -> ControlFlow<()> {
         let goes_on = Python::attach(|py| -> PyResult<bool> {
             py.check_signals()?;
-            let (Some(progress), Some(level)) = (&self.progress, &self.level) else { return Ok(true) };
+            let (Some(progress), Some(level)) = (&self.progress, &self.level) else {
+                return Ok(true);
+            };
             let event = PyDict::new(py);
             event.set_item("stage", level.stage)?;
             event.set_item("level", level.index + 1)?;

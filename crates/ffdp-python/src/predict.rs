@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::errors::{Refusal, Result};
 use crate::flags::{PredictFlags, Read, read};
-use crate::image::Given;
+use crate::given::Given;
 use crate::observer::Watch;
 use crate::registration::{self, Registration};
 use crate::report_measures::{Folds, shows_all};
@@ -143,7 +143,8 @@ impl Inputs {
         };
         let assessment = evidence.assess();
         let (warped, warped_labels) = shown.expect("two phases at least");
-        let transform = placed_on(&Composite::new(vec![Step::Displacement(whole)]), &Device::flex())?;
+        let transform =
+            placed_on(&Composite::new(vec![Step::Displacement(whole)]), &Device::flex())?;
         let found = registration::Found { warped, warped_labels, transform, inverse: None };
         let seconds = clock.elapsed().as_secs_f64();
         Ok((found, Measures { epoch: predictor.epoch, phases, folds, assessment, seconds }))

@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 use crate::errors::Result;
 use crate::failure::Failure;
 use crate::flags::{Read, Reading, RegisterFlags, read};
-use crate::image::Given;
+use crate::given::Given;
 use crate::landmarks::{pair_of, two};
 use crate::measures::{Asked, Pair, measured};
 use crate::nan_policy::NanPolicy;
@@ -85,14 +85,17 @@ fn resolve(
             "landmark_sigma says how exactly landmarks are known, and there are none",
             "give them: landmarks=(fixed, moving)",
         ),
-        () if fixed && !moving => ("fixed_labels are compared with moving_labels, and there are none", "give both"),
+        () if fixed && !moving => {
+            ("fixed_labels are compared with moving_labels, and there are none", "give both")
+        }
         () if settings.label_term.is_some() && !fixed => (
             "the labels of label_term (label_terms) drive the registration, and there are no label maps",
             "give them as fixed_labels and moving_labels, or leave label_term out",
         ),
-        () if flags.labels.is_some() && !fixed => {
-            ("labels names what is measured, and there are no label maps", "give fixed_labels and moving_labels")
-        }
+        () if flags.labels.is_some() && !fixed => (
+            "labels names what is measured, and there are no label maps",
+            "give fixed_labels and moving_labels",
+        ),
         () => return Ok(settings),
     };
     Err(Failure::user(missing.0, missing.1).into())
@@ -156,7 +159,8 @@ impl Inputs {
             let [fixed, moving] = [all_volumes(&fixed, reading)?, all_volumes(&moving, reading)?];
             if fixed.len() != moving.len() {
                 let counts = [fixed.len(), moving.len()];
-                let what = "each channel is one of both images: two files must have as many volumes";
+                let what =
+                    "each channel is one of both images: two files must have as many volumes";
                 let fix = "give as many of both, in the same order";
                 return Err(ffdp_image::Error::invalid(what, counts, fix).into());
             }
@@ -202,12 +206,14 @@ impl Guides {
         device: &Device,
         watch: &mut Watch,
     ) -> ffdp_image::Result<ffdp_register::Registration> {
-        let [fixed_mask, moving_mask] = self.masks.each_ref().map(|mask| mask.as_ref().map(Into::into));
+        let [fixed_mask, moving_mask] =
+            self.masks.each_ref().map(|mask| mask.as_ref().map(Into::into));
         let term = settings.label_term.as_ref();
         let driving = |labels: &Option<LabelMap>| {
             term.zip(labels.as_ref()).map(|(term, labels)| chosen(labels, &term.labels))
         };
-        let (fixed_labels, moving_labels) = (driving(&pair.fixed_labels), driving(&pair.moving_labels));
+        let (fixed_labels, moving_labels) =
+            (driving(&pair.fixed_labels), driving(&pair.moving_labels));
         let labels = fixed_labels.as_ref().zip(moving_labels.as_ref());
         let channels = self.channels.iter().map(|[fixed, moving]| [fixed.into(), moving.into()]);
         let problem = Problem {

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use burn::tensor::Device;
-use ffdp_burn::transform::{Composite, Displacement, Step, map_vectors, read_transform, write_transform};
+use ffdp_burn::transform::{
+    Composite, Displacement, Step, map_vectors, read_transform, write_transform,
+};
 use ffdp_image::Error;
 use ffdp_image::image::{Affine, Geometry, Physical, download};
 use ffdp_image::io::read_flirt;
@@ -11,8 +13,9 @@ use numpy::{PyArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
+use crate::arrays::{array_of, matrix_of, numbers, slice, square};
 use crate::errors::{Refusal, Result};
-use crate::image::{Given, array_of, matrix_of, numbers, slice, square};
+use crate::given::Given;
 use crate::landmarks::{array_of_points, points_of};
 
 /// A map from points of the fixed to points of the moving image, RAS mm. It lies in host memory.
@@ -61,7 +64,8 @@ impl Transform {
         let [rows @ .., _] = matrix_of(affine)?;
         let geometry = Geometry::from_affine(size, Affine::from_rows(rows))?;
         let to_voxels = geometry.mm_to_voxel().linear();
-        let in_mm = Displacement::from_vec(slice(&vectors)?.to_vec(), geometry.clone(), &Device::flex())?;
+        let in_mm =
+            Displacement::from_vec(slice(&vectors)?.to_vec(), geometry.clone(), &Device::flex())?;
         let field = map_vectors(in_mm.into_field(), &to_voxels);
         let step = Step::Displacement(Displacement::new(field, geometry)?);
         Ok(Self { map: Composite::new(vec![step]) })
@@ -134,11 +138,16 @@ impl Transform {
             Step::Displacement(field) => format!("displacement {:?}", field.geometry().size),
             Step::Inverse(field) => format!("inverse of displacement {:?}", field.geometry().size),
             Step::Bspline(spline) => format!("B-spline {:?}", spline.geometry().size),
-            Step::InverseBspline(spline) => format!("inverse of B-spline {:?}", spline.geometry().size),
+            Step::InverseBspline(spline) => {
+                format!("inverse of B-spline {:?}", spline.geometry().size)
+            }
             Step::Map(_) => "map".to_string(),
         };
         let steps: Vec<String> = self.map.steps().iter().map(name).collect();
-        format!("ffdp.Transform({})", if steps.is_empty() { "identity".into() } else { steps.join(", then ") })
+        format!(
+            "ffdp.Transform({})",
+            if steps.is_empty() { "identity".into() } else { steps.join(", then ") }
+        )
     }
 }
 
@@ -157,9 +166,9 @@ pub fn composite_of(object: &Bound<PyAny>) -> Result<Composite> {
     let is_list = object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>();
     match (is_matrix, is_list) {
         (true, _) => Ok(affine_of(object)?.into()),
-        (false, true) => object.try_iter()?.try_fold(Composite::default(), |map, next| {
-            Ok(map.then(composite_of(&next?)?))
-        }),
+        (false, true) => object
+            .try_iter()?
+            .try_fold(Composite::default(), |map, next| Ok(map.then(composite_of(&next?)?))),
         (false, false) => {
             let class = object.get_type().name()?;
             let message = format!(
