@@ -11,8 +11,8 @@ use pyo3::types::PyDict;
 use crate::errors::{Refusal, Result};
 use crate::failure::Failure;
 use crate::flags::{ApplyFlags, Read, Reader, read};
-use crate::given::Given;
 use crate::image::Image;
+use crate::image_argument::ImageArgument;
 use crate::transform::{composite_of, placed_on};
 
 /// Weights of a sum are rounded: this near to 1 a voxel lies inside.
@@ -31,8 +31,8 @@ pub fn apply<'py>(
     let Read { flags, .. } = &read::<ApplyFlags>(settings)?;
     let map = transform.map(composite_of).transpose()?.unwrap_or_default();
     let map = if flags.inverse { map.inverse()? } else { map };
-    let moving = Given::of(moving, "moving")?;
-    let grid = match Given::optional(reference, "reference")? {
+    let moving = ImageArgument::of(moving, "moving")?;
+    let grid = match ImageArgument::optional(reference, "reference")? {
         Some(reference) => reference.geometry()?,
         None => map.first_grid().cloned().ok_or_else(|| {
             Failure::user(

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::errors::{Refusal, Result};
 use crate::flags::{PredictFlags, Read, read};
-use crate::given::Given;
+use crate::image_argument::ImageArgument;
 use crate::observer::Watch;
 use crate::registration::{self, Registration};
 use crate::report_measures::{Folds, shows_all};
@@ -41,10 +41,10 @@ pub fn predict<'py>(
     settings: Option<&Bound<'py, PyDict>>,
 ) -> Result<Registration> {
     let Read { flags, .. } = &read::<PredictFlags>(settings)?;
-    let image = |object, name| Given::of(object, name)?.volume(py, name, flags.reading);
+    let image = |object, name| ImageArgument::of(object, name)?.volume(py, name, flags.reading);
     let (fixed, moving) = (image(fixed, "fixed")?, image(moving, "moving")?);
     let labels = |object, name, image: &Volume| {
-        let given = Given::optional(object, name)?;
+        let given = ImageArgument::optional(object, name)?;
         given.map(|labels| labels.labels_on(py, &image.geometry, name)).transpose()
     };
     let inputs = Inputs {

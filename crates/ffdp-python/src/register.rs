@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 use crate::errors::Result;
 use crate::failure::Failure;
 use crate::flags::{Read, Reading, RegisterFlags, read};
-use crate::given::Given;
+use crate::image_argument::ImageArgument;
 use crate::landmarks::{pair_of, two};
 use crate::measures::{Asked, Pair, measured};
 use crate::nan_policy::NanPolicy;
@@ -103,9 +103,9 @@ fn resolve(
 
 /// One image with what belongs to it, as it was given.
 struct Side {
-    image: Given,
-    mask: Option<Given>,
-    labels: Option<Given>,
+    image: ImageArgument,
+    mask: Option<ImageArgument>,
+    labels: Option<ImageArgument>,
     /// The arguments.
     names: [&'static str; 3],
 }
@@ -117,9 +117,9 @@ impl Side {
         names: [&'static str; 3],
     ) -> Result<Self> {
         Ok(Self {
-            image: Given::of(image, names[0])?,
-            mask: Given::optional(mask, names[1])?,
-            labels: Given::optional(labels, names[2])?,
+            image: ImageArgument::of(image, names[0])?,
+            mask: ImageArgument::optional(mask, names[1])?,
+            labels: ImageArgument::optional(labels, names[2])?,
             names,
         })
     }
@@ -177,7 +177,7 @@ impl Inputs {
 
 /// All volumes of a channel.
 fn all_volumes(object: &Bound<PyAny>, reading: Reading) -> Result<Vec<Volume>> {
-    let (py, given) = (object.py(), Given::of(object, "channels")?);
+    let (py, given) = (object.py(), ImageArgument::of(object, "channels")?);
     let Some(path) = given.path() else {
         return Ok(vec![given.volume(py, "channels", reading)?]);
     };

@@ -15,7 +15,7 @@ use pyo3::types::{PyList, PyTuple};
 
 use crate::arrays::{array_of, matrix_of, numbers, slice, square};
 use crate::errors::{Refusal, Result};
-use crate::given::Given;
+use crate::image_argument::ImageArgument;
 use crate::landmarks::{array_of_points, points_of};
 
 /// A map from points of the fixed to points of the moving image, RAS mm. It lies in host memory.
@@ -46,7 +46,8 @@ impl Transform {
     /// A matrix of FSL FLIRT, which needs its two images.
     #[staticmethod]
     fn read_flirt(path: PathBuf, moving: &Bound<PyAny>, fixed: &Bound<PyAny>) -> Result<Self> {
-        let [moving, fixed] = [Given::of(moving, "moving")?, Given::of(fixed, "fixed")?];
+        let [moving, fixed] =
+            [ImageArgument::of(moving, "moving")?, ImageArgument::of(fixed, "fixed")?];
         Ok(Self { map: read_flirt(path, &moving.geometry()?, &fixed.geometry()?)?.into() })
     }
 
@@ -95,7 +96,7 @@ impl Transform {
         py: Python<'py>,
         reference: &Bound<'py, PyAny>,
     ) -> Result<Bound<'py, PyArrayDyn<f32>>> {
-        let grid = Given::of(reference, "reference")?.geometry()?;
+        let grid = ImageArgument::of(reference, "reference")?.geometry()?;
         let values = py.detach(|| {
             let field = self.map.to_displacement(&grid, &Device::flex()).to_mm();
             download(field, "a displacement")
@@ -106,7 +107,7 @@ impl Transform {
 
     /// The same as one step on a grid, which a file of a displacement field can hold.
     fn on_grid(&self, py: Python<'_>, reference: &Bound<PyAny>) -> Result<Self> {
-        let grid = Given::of(reference, "reference")?.geometry()?;
+        let grid = ImageArgument::of(reference, "reference")?.geometry()?;
         let whole = py.detach(|| self.map.to_displacement(&grid, &Device::flex()));
         Ok(Self { map: Composite::new(vec![Step::Displacement(whole)]) })
     }

@@ -15,12 +15,12 @@ use crate::image::{Image, turned, turned_rows};
 use crate::nan_policy::NanPolicy;
 
 /// What a caller may pass as an image: a file, or an image in memory.
-pub enum Given {
+pub enum ImageArgument {
     File(PathBuf),
     Image(Py<Image>),
 }
 
-impl Given {
+impl ImageArgument {
     /// A path, an [`Image`], or an image of nibabel or SimpleITK, which are recognised by what they can do.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Given {
     /// The same of an argument that may be left out.
     ///
     /// # Errors
-    /// As [`Given::of`].
+    /// As [`ImageArgument::of`].
     pub fn optional(object: Option<&Bound<PyAny>>, name: &str) -> Result<Option<Self>> {
         object.map(|object| Self::of(object, name)).transpose()
     }
@@ -159,7 +159,7 @@ impl Given {
     /// The labels, which must lie on the grid of an image and not be empty.
     ///
     /// # Errors
-    /// As [`Given::labels`], and labels on another grid or of background alone.
+    /// As [`ImageArgument::labels`], and labels on another grid or of background alone.
     pub fn labels_on(&self, py: Python<'_>, grid: &Geometry, argument: &str) -> Result<LabelMap> {
         let (labels, name) = (self.labels(py)?, self.name(argument));
         grid.check_same_grid(&labels.geometry, &name)?;
