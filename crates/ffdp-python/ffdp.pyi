@@ -6,7 +6,7 @@ Settings have the names of the command line's flags, with underscores.
 
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,10 +40,11 @@ class OutOfMemoryError(Error, MemoryError):
 class DeviceError(Error, RuntimeError):
     """A device failed, or something that must not happen did."""
 
+@final
 class Image:
     """An image: an array of two or three axes (x, y, z), and the affine from voxel indices to RAS mm."""
 
-    def __init__(self, array: ArrayLike, affine: ArrayLike) -> None: ...
+    def __new__(cls, array: ArrayLike, affine: ArrayLike) -> Image: ...
     @staticmethod
     def read(path: _Path, volume: int | None = None) -> Image:
         """The image of a file (NIfTI, OME-Zarr, NRRD, MetaImage, MGZ, DICOM, TIFF, PNG, JPEG), as float32.
@@ -75,10 +76,11 @@ class Image:
     def to_sitk(self) -> Any:
         """A `SimpleITK.Image` of the same voxels, in ITK's world (LPS)."""
 
+@final
 class Transform:
     """A map from points of the fixed to points of the moving image, in RAS mm."""
 
-    def __init__(self, matrix: ArrayLike | None = None) -> None:
+    def __new__(cls, matrix: ArrayLike | None = None) -> Transform:
         """An affine map by its 4x4 matrix in RAS mm; without one, the identity."""
 
     @staticmethod
@@ -121,7 +123,7 @@ class Transform:
     def __call__(self, points: ArrayLike) -> NDArray[np.float64]:
         """Where points (N, 3) go, RAS mm."""
 
-class Progress(TypedDict):
+class _Progress(TypedDict):
     """What `progress` is called with, at the beginning of a level and whenever losses are read."""
 
     stage: str
@@ -132,6 +134,7 @@ class Progress(TypedDict):
     iterations: int
     loss: float | None
 
+@final
 class Registration:
     """What a registration has found, and what it is worth."""
 
@@ -180,7 +183,7 @@ def register(
     channels: Sequence[tuple[_Image, _Image]] | None = None,
     landmarks: tuple[_Points, _Points] | None = None,
     initial: _Transform | None = None,
-    progress: Callable[[Progress], object] | None = None,
+    progress: Callable[[_Progress], object] | None = None,
     settings: _Path | dict[str, Any] | None = None,
     preset: Literal["fast", "default", "quality", "multimodal", "hard"] | None = None,
     multimodal: bool = False,
@@ -224,7 +227,7 @@ def register(
     - `channels`: further pairs of images on the same grids.
     - `landmarks`: points that belong together; measured, and with `landmark_sigma` (mm) they drive the registration.
     - `initial`: where the search starts, from points of the fixed to points of the moving image.
-    - `progress`: called with a `Progress`; the run ends early where it returns `False`, and with its exception where it
+    - `progress`: called with a dictionary, `_Progress` of the stubs; the run ends early where it returns `False`, and with its exception where it
       raises one.
     - `background`: intensity where the moving image does not reach; what its border shows, without.
 
@@ -252,7 +255,7 @@ def apply(
 def train(
     *,
     out: _Path = "transmorph-run",
-    settings: _Path | None = None,
+    settings: _Path | dict[str, Any] | None = None,
     resume: bool = False,
     device: str | None = None,
     **recipe: Any,
@@ -270,7 +273,7 @@ def predict(
     *,
     fixed_labels: _Image | None = None,
     moving_labels: _Image | None = None,
-    progress: Callable[[Progress], object] | None = None,
+    progress: Callable[[_Progress], object] | None = None,
     checkpoint: Literal["best", "last"] | int = "best",
     refine: int | None = None,
     size: int | str | None = None,

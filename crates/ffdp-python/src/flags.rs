@@ -120,7 +120,17 @@ pub struct PredictFlags {
 pub struct Read<F> {
     pub flags: F,
     /// Settings that were given as a dictionary; the file lives as long as this.
-    _settings: Option<NamedTempFile>,
+    settings: Option<NamedTempFile>,
+}
+
+impl<F> Read<F> {
+    /// A failure that names the argument, and not a file that nobody knows.
+    pub fn named(&self, error: impl Into<Failure> + Into<Refusal>) -> Refusal {
+        let Some(file) = &self.settings else { return error.into() };
+        let failure: Failure = error.into();
+        let message = failure.to_string().replace(&*file.path().to_string_lossy(), "settings");
+        Failure::user(message, failure.help_text().unwrap_or_default()).into()
+    }
 }
 
 /// Reads keyword arguments.
@@ -150,7 +160,7 @@ pub fn read<F: Parser>(arguments: Option<&Bound<PyDict>>) -> Result<Read<F>> {
     let found =
         command.try_get_matches_from_mut(words).and_then(|found| F::from_arg_matches(&found));
     let flags = found.map_err(|error| refused(&name, error.format(&mut command)))?;
-    Ok(Read { flags, _settings: file })
+    Ok(Read { flags, settings: file })
 }
 
 /// A value as a word of the command line: nothing for `None` and `False`, an empty one for `True`, numbers with commas

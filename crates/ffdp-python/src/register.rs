@@ -40,14 +40,15 @@ pub fn register<'py>(
     progress: Option<&Bound<'py, PyAny>>,
     settings: Option<&Bound<'py, PyDict>>,
 ) -> Result<Registration> {
-    let Read { flags, .. } = &read::<RegisterFlags>(settings)?;
+    let words = read::<RegisterFlags>(settings)?;
+    let flags = &words.flags;
     let initial = initial.map(composite_of).transpose()?.unwrap_or_default();
     let sides = [
         Side::of(fixed, (fixed_mask, fixed_labels), ["fixed", "fixed_mask", "fixed_labels"])?,
         Side::of(moving, (moving_mask, moving_labels), ["moving", "moving_mask", "moving_labels"])?,
     ];
     let landmarks = landmarks.map(pair_of).transpose()?;
-    let settings = resolve(flags, &initial, &sides, landmarks.is_some())?;
+    let settings = resolve(&words, &initial, &sides, landmarks.is_some())?;
     let mut watch = Watch::new(progress)?;
     let inputs = Inputs::read(py, flags, sides, channels.unwrap_or_default())?;
     let Inputs { images: [fixed, moving], labels, .. } = inputs;
@@ -70,15 +71,15 @@ pub fn register<'py>(
 
 /// What is done. An initial transform that deforms leaves nothing to the linear stages.
 fn resolve(
-    flags: &RegisterFlags,
+    words: &Read<RegisterFlags>,
     initial: &Composite,
     sides: &[Side; 2],
     has_landmarks: bool,
 ) -> Result<Settings> {
     let deforms = initial.as_affine().is_none();
-    let given = &flags.settings;
+    let (flags, given) = (&words.flags, &words.flags.settings);
     let settings = SettingsArguments { aligned: given.aligned || deforms, ..given.clone() };
-    let settings = settings.resolve()?;
+    let settings = settings.resolve().map_err(|failure| words.named(failure))?;
     let [fixed, moving] = sides.each_ref().map(|side| side.labels.is_some());
     let missing = match () {
         () if given.landmark_sigma.is_some() && !has_landmarks => (

@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 use serde::Serialize;
 
 use crate::errors::{Refusal, Result};
-use crate::flags::{Read, TrainFlags, read};
+use crate::flags::{TrainFlags, read};
 use crate::json::to_python;
 
 /// As the main thread of a process has it: kernels are expanded recursively.
@@ -36,8 +36,9 @@ pub fn train<'py>(
     py: Python<'py>,
     settings: Option<&Bound<'py, PyDict>>,
 ) -> Result<Bound<'py, PyAny>> {
-    let Read { flags, .. } = &read::<TrainFlags>(settings)?;
-    let run = TrainingRun::open(&flags.arguments)?;
+    let words = read::<TrainFlags>(settings)?;
+    let flags = &words.flags;
+    let run = TrainingRun::open(&flags.arguments).map_err(|error| words.named(error))?;
     let finished = py.detach(|| {
         let device = flags.computing.device.open()?;
         let team = Team::new(vec![device], Share::Pairs)?;

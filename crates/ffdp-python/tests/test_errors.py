@@ -40,6 +40,8 @@ def test_failures_have_the_words_of_the_command_line(command, pair, tmp_path):
 
 def test_values_that_are_none_of_a_choice_are_answered_with_the_choice(pair):
     for arguments, words in [
+        ({"settings": {"stage": []}}, "^settings: line 1: unknown field `stage`"),
+        ({"settings": {"stages": float("nan")}}, "a dictionary of numbers, text and lists"),
         ({"metric": "demons"}, "the nearest that ffdp has is 'mse'"),
         ({"transform": "elastic"}, "possible values: rigid"),
         ({"preset": "best"}, "multimodal"),
