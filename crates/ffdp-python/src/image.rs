@@ -45,16 +45,12 @@ impl Image {
     /// Writes it: integers as a label map, anything else as float32.
     fn write(&self, py: Python<'_>, path: PathBuf) -> Result<()> {
         let is_integer = kind_of(self.voxels.bind(py))? != 'f';
-        Ok(match is_integer {
-            true => {
-                let labels = self.to_labels(py)?;
-                py.detach(|| write_labels(&path, &labels))?
-            }
-            false => {
-                let volume = self.to_volume(py)?;
-                py.detach(|| write_volume(&path, &volume))?
-            }
-        })
+        if is_integer {
+            let labels = self.to_labels(py)?;
+            return Ok(py.detach(|| write_labels(&path, &labels))?);
+        }
+        let volume = self.to_volume(py)?;
+        Ok(py.detach(|| write_volume(&path, &volume))?)
     }
 
     /// The voxels.
