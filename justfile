@@ -14,6 +14,10 @@ test:
 test-cuda:
     FFDP_TEST_DEVICES=cuda cargo test --workspace --features cuda
 
+# The Python package: its wheel, built, installed in a fresh environment and tested.
+test-python:
+    crates/ffdp-python/test
+
 # Time every op against Burn's own ops with autodiff.
 bench *ARGS:
     cargo bench --bench ops -- {{ARGS}}

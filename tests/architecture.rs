@@ -395,6 +395,7 @@ fn files_of_a_folder_do_not_lean_on_each_other() {
         "ffdp-shapes",
         "ffdp-train",
         "ffdp-cli",
+        "ffdp-python",
     ];
     for name in crates {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("crates/{name}/src"));

@@ -59,7 +59,7 @@ pub use arguments::{Recipe, TrainArguments};
 pub use data::Dataset;
 pub use folder::RunFolder;
 pub use optimizer::AmsGrad;
-pub use run::TrainingRun;
+pub use run::{Ending, TrainingRun};
 pub use settings::Settings;
 pub use train::{Trained, train};
 

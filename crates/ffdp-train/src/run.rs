@@ -1,8 +1,10 @@
 //! A run that is about to start or to continue: its recipe, its folder, what is done already.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use burn::train::Interrupter;
 use ffdp_image::io::write_text;
 use ffdp_image::{Error, Result};
 
@@ -26,6 +28,30 @@ pub struct TrainingRun {
     pub done: usize,
     /// Lines instead of the dashboard.
     pub plain: bool,
+    /// Ends it early.
+    pub ending: Ending,
+}
+
+/// Asks a training that runs in another thread to end; epochs that are done stay.
+#[derive(Clone, Default)]
+pub struct Ending(Interrupter);
+
+impl Ending {
+    /// The training ends after the step that it is at, and `reason` is printed.
+    pub fn ask(&self, reason: &str) {
+        self.0.stop(Some(reason));
+    }
+
+    /// What Burn's learner looks at.
+    pub(crate) fn interrupter(&self) -> Interrupter {
+        self.0.clone()
+    }
+}
+
+impl fmt::Debug for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ending").field("asked", &self.0.should_stop()).finish()
+    }
 }
 
 impl TrainingRun {
@@ -61,7 +87,7 @@ impl TrainingRun {
         }
         settings.validate()?;
         settings.data = found(settings.data)?;
-        Ok(Self { settings, folder, done: 0, plain: false })
+        Ok(Self { settings, folder, done: 0, plain: false, ending: Ending::default() })
     }
 
     /// The run in the folder `out`, from its last checkpoint on.
@@ -78,7 +104,7 @@ impl TrainingRun {
             let what = format!("--epochs must exceed the {done} epochs that are done");
             return Err(Error::invalid(what, settings.epochs, "ask for more epochs"));
         }
-        Ok(Self { settings, folder, done, plain: false })
+        Ok(Self { settings, folder, done, plain: false, ending: Ending::default() })
     }
 
     /// Makes the folder of the run and saves the settings in it.

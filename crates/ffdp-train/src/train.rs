@@ -117,7 +117,7 @@ fn supervised(
     let journal_file = folder.journal();
     let journal = Journal::open(&journal_file, done)?;
     let known = journal::read(&journal_file)?;
-    let interrupter = Interrupter::new();
+    let interrupter = run.ending.interrupter();
     let checkpoints = folder.checkpoints();
     let part = |index: usize| AtomicCheckpointer::new(&checkpoints, PARTS[index]);
     let criterion = Criterion::of(dataset);

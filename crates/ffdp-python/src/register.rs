@@ -1,0 +1,238 @@
+//! `ffdp.register`: the library's registration of images that Python has.
+
+use burn::tensor::Device;
+use ffdp_burn::transform::Composite;
+use ffdp_image::image::{LabelMap, Volume};
+use ffdp_image::io::images::read_volumes;
+use ffdp_register::{Problem, Register, Settings};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::Result;
+use crate::failure::Failure;
+use crate::flags::{Read, Reading, RegisterFlags, read};
+use crate::image_argument::ImageArgument;
+use crate::landmarks::{pair_of, two};
+use crate::measures::{Asked, Pair, measured};
+use crate::nan_policy::NanPolicy;
+use crate::observer::Watch;
+use crate::registration::Registration;
+use crate::settings::SettingsArguments;
+use crate::transform::composite_of;
+
+/// Finds the transform that carries the moving image onto the fixed one; see the stubs of the module for all arguments.
+#[pyfunction]
+#[pyo3(signature = (
+    fixed, moving, *, fixed_mask=None, moving_mask=None, fixed_labels=None, moving_labels=None,
+    channels=None, landmarks=None, initial=None, progress=None, **settings
+))]
+pub fn register<'py>(
+    py: Python<'py>,
+    fixed: &Bound<'py, PyAny>,
+    moving: &Bound<'py, PyAny>,
+    fixed_mask: Option<&Bound<'py, PyAny>>,
+    moving_mask: Option<&Bound<'py, PyAny>>,
+    fixed_labels: Option<&Bound<'py, PyAny>>,
+    moving_labels: Option<&Bound<'py, PyAny>>,
+    channels: Option<Vec<Bound<'py, PyAny>>>,
+    landmarks: Option<&Bound<'py, PyAny>>,
+    initial: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
+    settings: Option<&Bound<'py, PyDict>>,
+) -> Result<Registration> {
+    let words = read::<RegisterFlags>(settings)?;
+    let flags = &words.flags;
+    let initial = initial.map(composite_of).transpose()?.unwrap_or_default();
+    let sides = [
+        Side::of(fixed, (fixed_mask, fixed_labels), ["fixed", "fixed_mask", "fixed_labels"])?,
+        Side::of(moving, (moving_mask, moving_labels), ["moving", "moving_mask", "moving_labels"])?,
+    ];
+    let landmarks = landmarks.map(pair_of).transpose()?;
+    let settings = resolve(&words, &initial, &sides, landmarks.is_some())?;
+    let mut watch = Watch::new(progress)?;
+    let inputs = Inputs::read(py, flags, sides, channels.unwrap_or_default())?;
+    let Inputs { images: [fixed, moving], labels, .. } = inputs;
+    let [fixed_labels, moving_labels] = labels;
+    let label_ids = flags.labels.clone();
+    let pair = Pair { fixed, moving, fixed_labels, moving_labels, label_ids, landmarks };
+    let guides = Guides { masks: inputs.masks, channels: inputs.channels, initial };
+    let found = py.detach(|| {
+        let device = flags.computing.device.open()?;
+        Ok::<_, crate::errors::Refusal>(guides.register(&pair, &settings, &device, &mut watch)?)
+    });
+    watch.check()?;
+    let found = found?;
+    let asked = Asked { background: flags.background, inverse: !flags.no_inverse };
+    let (found, measures) = py.detach(|| measured(&found, &pair, &settings, asked))?;
+    py.check_signals()?;
+    let worth = (&measures.assessment, &measures.stages[..]);
+    Registration::new(py, found, worth, &measures, Some(&settings))
+}
+
+/// What is done. An initial transform that deforms leaves nothing to the linear stages.
+fn resolve(
+    words: &Read<RegisterFlags>,
+    initial: &Composite,
+    sides: &[Side; 2],
+    has_landmarks: bool,
+) -> Result<Settings> {
+    let deforms = initial.as_affine().is_none();
+    let (flags, given) = (&words.flags, &words.flags.settings);
+    let settings = SettingsArguments { aligned: given.aligned || deforms, ..given.clone() };
+    let settings = settings.resolve().map_err(|failure| words.named(failure))?;
+    let [fixed, moving] = sides.each_ref().map(|side| side.labels.is_some());
+    let missing = match () {
+        () if given.landmark_sigma.is_some() && !has_landmarks => (
+            "landmark_sigma says how exactly landmarks are known, and there are none",
+            "give them: landmarks=(fixed, moving)",
+        ),
+        () if fixed && !moving => {
+            ("fixed_labels are compared with moving_labels, and there are none", "give both")
+        }
+        () if settings.label_term.is_some() && !fixed => (
+            "the labels of label_term (label_terms) drive the registration, and there are no label maps",
+            "give them as fixed_labels and moving_labels, or leave label_term out",
+        ),
+        () if flags.labels.is_some() && !fixed => (
+            "labels names what is measured, and there are no label maps",
+            "give fixed_labels and moving_labels",
+        ),
+        () => return Ok(settings),
+    };
+    Err(Failure::user(missing.0, missing.1).into())
+}
+
+/// One image with what belongs to it, as it was given.
+struct Side {
+    image: ImageArgument,
+    mask: Option<ImageArgument>,
+    labels: Option<ImageArgument>,
+    /// The arguments.
+    names: [&'static str; 3],
+}
+
+impl Side {
+    fn of(
+        image: &Bound<PyAny>,
+        (mask, labels): (Option<&Bound<PyAny>>, Option<&Bound<PyAny>>),
+        names: [&'static str; 3],
+    ) -> Result<Self> {
+        Ok(Self {
+            image: ImageArgument::of(image, names[0])?,
+            mask: ImageArgument::optional(mask, names[1])?,
+            labels: ImageArgument::optional(labels, names[2])?,
+            names,
+        })
+    }
+}
+
+/// The fixed and the moving image with what belongs to them, in memory.
+struct Inputs {
+    images: [Volume; 2],
+    masks: [Option<Volume>; 2],
+    labels: [Option<LabelMap>; 2],
+    channels: Vec<[Volume; 2]>,
+}
+
+impl Inputs {
+    fn read(
+        py: Python<'_>,
+        flags: &RegisterFlags,
+        sides: [Side; 2],
+        channels: Vec<Bound<PyAny>>,
+    ) -> Result<Self> {
+        let reading = flags.reading;
+        if !flags.labels_as_images {
+            sides.iter().try_for_each(|side| side.image.check_is_no_label_map())?;
+        }
+        let [fixed, moving] = sides.each_ref().map(|side| {
+            let Side { image, mask, labels, names } = side;
+            let weights = image.weights(py, reading, mask.as_ref())?;
+            let volume = image.volume(py, names[0], reading)?;
+            let labels =
+                labels.as_ref().map(|labels| labels.labels_on(py, &volume.geometry, names[2]));
+            Ok::<_, crate::errors::Refusal>((volume, weights, labels.transpose()?))
+        });
+        let (fixed, moving) = (fixed?, moving?);
+        let mut pairs = Vec::new();
+        for channel in channels {
+            let [fixed, moving] = two(&channel, "channels")?;
+            let [fixed, moving] = [all_volumes(&fixed, reading)?, all_volumes(&moving, reading)?];
+            if fixed.len() != moving.len() {
+                let counts = [fixed.len(), moving.len()];
+                let what =
+                    "each channel is one of both images: two files must have as many volumes";
+                let fix = "give as many of both, in the same order";
+                return Err(ffdp_image::Error::invalid(what, counts, fix).into());
+            }
+            pairs.extend(fixed.into_iter().zip(moving).map(|(fixed, moving)| [fixed, moving]));
+        }
+        Ok(Self {
+            images: [fixed.0, moving.0],
+            masks: [fixed.1, moving.1],
+            labels: [fixed.2, moving.2],
+            channels: pairs,
+        })
+    }
+}
+
+/// All volumes of a channel.
+fn all_volumes(object: &Bound<PyAny>, reading: Reading) -> Result<Vec<Volume>> {
+    let (py, given) = (object.py(), ImageArgument::of(object, "channels")?);
+    let Some(path) = given.path() else {
+        return Ok(vec![given.volume(py, "channels", reading)?]);
+    };
+    let mut volumes = py.detach(|| read_volumes(path))?;
+    for volume in &mut volumes {
+        match reading.nan_policy {
+            NanPolicy::Error => volume.check_finite(&given.name("channels"))?,
+            NanPolicy::Zero | NanPolicy::Mask => _ = volume.replace_non_finite(0.0),
+        }
+    }
+    Ok(volumes)
+}
+
+/// What guides a registration besides the images.
+struct Guides {
+    masks: [Option<Volume>; 2],
+    channels: Vec<[Volume; 2]>,
+    initial: Composite,
+}
+
+impl Guides {
+    fn register(
+        &self,
+        pair: &Pair,
+        settings: &Settings,
+        device: &Device,
+        watch: &mut Watch,
+    ) -> ffdp_image::Result<ffdp_register::Registration> {
+        let [fixed_mask, moving_mask] =
+            self.masks.each_ref().map(|mask| mask.as_ref().map(Into::into));
+        let term = settings.label_term.as_ref();
+        let driving = |labels: &Option<LabelMap>| {
+            term.zip(labels.as_ref()).map(|(term, labels)| chosen(labels, &term.labels))
+        };
+        let (fixed_labels, moving_labels) =
+            (driving(&pair.fixed_labels), driving(&pair.moving_labels));
+        let labels = fixed_labels.as_ref().zip(moving_labels.as_ref());
+        let channels = self.channels.iter().map(|[fixed, moving]| [fixed.into(), moving.into()]);
+        let problem = Problem {
+            fixed_mask,
+            moving_mask,
+            more_channels: channels.collect(),
+            labels: labels.map(|(fixed, moving)| [fixed.into(), moving.into()]),
+            // Without, they are measured alone.
+            landmarks: pair.landmarks.clone().filter(|_| settings.landmark_sigma_mm.is_some()),
+            initial: self.initial.clone(),
+            ..Problem::new(&pair.fixed, &pair.moving)
+        };
+        Register::of(problem).settings(settings).on(device).observer(watch).run()
+    }
+}
+
+/// The labels that drive a registration alone, as the library reads them.
+fn chosen(labels: &LabelMap, ids: &[i32]) -> Volume {
+    let value = |label: &i32| if ids.contains(label) { *label as f32 } else { 0.0 };
+    Volume { data: labels.data.iter().map(value).collect(), geometry: labels.geometry.clone() }
+}
