@@ -23,7 +23,8 @@ use ffdp_parallel::{
     DisplacementBounds, Sharded,
     alignment::{Aligned, Outside, ShardedAlignment},
     deform::{
-        FieldModel, ShardedDeform, ShardedImages, ShardedObjective, ShardedState, without_mask,
+        FieldModel, Landmarks, ShardedDeform, ShardedImages, ShardedObjective, ShardedState,
+        without_mask,
     },
     hosts::Holders,
     memory::ExactMemory,
@@ -151,9 +152,17 @@ impl LevelPair {
 
     /// The same with the landmarks that drive it, for a similarity that usually gains so much.
     fn driven(&self, affine: &Affine<Physical, Physical>, gain: f64) -> ShardedImages {
+        ShardedImages { landmarks: self.landmarks_for(affine, gain), ..self.sharded(affine) }
+    }
+
+    /// The landmarks that drive the level, if there are any, for a similarity that usually gains so much.
+    pub fn landmarks_for(
+        &self,
+        affine: &Affine<Physical, Physical>,
+        gain: f64,
+    ) -> Option<Landmarks> {
         let pairs = self.landmarks.as_ref();
-        let landmarks = pairs.map(|pairs| pairs.on_level(&self.grids[0], affine, gain));
-        ShardedImages { landmarks, ..self.sharded(affine) }
+        pairs.map(|pairs| pairs.on_level(&self.grids[0], affine, gain))
     }
 
     /// The images, seen through an affine map.

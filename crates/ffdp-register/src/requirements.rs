@@ -121,7 +121,7 @@ pub(super) fn driving_labels(
 /// The landmarks of a problem, if there are any and they count.
 ///
 /// # Errors
-/// Other numbers of points, no finite coordinates, a method that has no place for them.
+/// Without a standard deviation; other numbers of points; no finite coordinates.
 pub(super) fn driving_landmarks(problem: &Problem, settings: &Settings) -> Result<Option<Pairs>> {
     let Some(points) = &problem.landmarks else { return Ok(None) };
     let Some(sigma_mm) = settings.landmark_sigma_mm else {
@@ -137,18 +137,6 @@ pub(super) fn driving_landmarks(problem: &Problem, settings: &Settings) -> Resul
     if let Some(point) = points.iter().flatten().find(|p| p.iter().any(|x| !x.is_finite())) {
         let what = "landmarks must have finite coordinates";
         return Err(Error::invalid(what, point, "leave the point out"));
-    }
-    let mut methods = settings.stages.iter().filter_map(Stage::fields);
-    if let Some(method) = methods.find(|method| !method.takes_landmarks()) {
-        let what = format!(
-            "{} has no place for landmarks: its steps are those of the images",
-            method.name()
-        );
-        return Err(Error::invalid(
-            what,
-            fixed,
-            "use greedy, syn, svf or ffd, or leave landmark_sigma_mm out",
-        ));
     }
     Ok(Some(Pairs::new(points.clone(), sigma_mm)))
 }

@@ -7,6 +7,7 @@
 //! cubic        splines: coefficients, sampling   }
 //! spectral     symbols, other sizes                 turned    cut along another axis: all-to-all
 //! inner        numbers
+//! points       single voxels
 //! ```
 //! A grid of one shard calls the operation itself, on the same tensors. Otherwise operators with several shards are
 //! not differentiable.
@@ -26,6 +27,7 @@ mod cubic;
 mod differences;
 mod inner;
 mod padding;
+mod points;
 mod spectral;
 mod turned;
 

@@ -95,6 +95,12 @@ impl PaddedGrid {
         &self.grid
     }
 
+    /// The voxel (x, y, z) of the box that is the volume's first.
+    pub fn first(&self) -> [usize; 3] {
+        let [z, y, x] = self.first;
+        [x, y, z]
+    }
+
     /// Whether the box is the volume.
     pub fn is_bare(&self) -> bool {
         self.grid.size() == self.layout.size()

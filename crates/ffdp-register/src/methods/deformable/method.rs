@@ -57,11 +57,6 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
         false
     }
 
-    /// Whether landmarks can be a term of its loss. By default they can.
-    fn takes_landmarks(&self) -> bool {
-        true
-    }
-
     /// What improves its fields on a level, of a method that has an optimiser of its own; `None` of those that follow
     /// the gradient as their [`descent`](Self::descent) says.
     fn begin(&self, _task: &LevelTask) -> Option<Result<Box<dyn Deformation>>> {

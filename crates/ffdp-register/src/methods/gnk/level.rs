@@ -50,9 +50,14 @@ pub(super) fn begin(settings: &GnkSettings, task: &LevelTask) -> Result<Box<dyn 
         settings.gap_voxels,
     )?;
     let images = images(settings, (pair, affine), &padded)?;
-    let similarity = pair.compared(settings.similarity.loss());
+    let similarity = settings.similarity.loss();
+    let landmarks = pair.landmarks_for(affine, similarity.usual_gain());
+    let similarity = pair.compared(similarity);
     let mut problem =
         VelocityProblem::new(padded.grid().clone(), similarity, images, settings.options())?;
+    if let Some(landmarks) = landmarks {
+        problem = problem.with_landmarks(landmarks, padded.first(), grid.size);
+    }
     let to_voxels = voxel.map(|h| -1.0 / h);
     let start = match fields {
         None => None,

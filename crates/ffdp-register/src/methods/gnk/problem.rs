@@ -2,14 +2,15 @@
 //! Hessian of Gauss and Newton.
 //!
 //! ```text
-//! J(v) = D(m(1)) + 1/2 <v, A v>          d_t m + v . grad m = 0,  m(0) the moving image
+//! J(v) = D(m(1)) + 1/2 <v, A v> + E(v)   d_t m + v . grad m = 0,  m(0) the moving image
 //! g    = A v + int l grad m dt           - d_t l - div(l v) = 0,  l(1) = - dD / dm
 //! H x  = A x + int k grad m dt           - d_t k - div(k v) = 0,  k(1) = - h w(1)
 //!                                        d_t w + v . grad w + x . grad m = 0,  w(0) = 0
 //! ```
 //! `A = beta |k|^2 + beta_div k k^T` of the modes `k` · `h` the curvature of `D`, voxel by voxel. Sums over voxels, not
 //! means: with squared differences `D = 1/2 sum (m - m_1)^2`. Others are scaled so that `h` is about 1 where the image
-//! has slopes: a `beta` then means the same for all. Source: Brunn et al. 2020, equations 1 to 7.
+//! has slopes: a `beta` then means the same for all. `E` is the term of landmarks (`landmarks.rs`), if there are any, times
+//! the values that count at first, as `D` is. Source: Brunn et al. 2020, equations 1 to 7.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use burn::Tensor;
 
 use super::flow::{Flow, by_component, sum};
+use super::landmarks::{LandmarkTerm, Paths};
 use super::precondition::{Inverse, InverseOptions, Preconditioner, vector};
 use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::ops::{Symbol, component_dot};
@@ -25,7 +27,7 @@ use ffdp_optim::{Curved, Objective, Point, Space};
 use ffdp_parallel::{
     Sharded,
     collective::Reduction,
-    deform::{FieldVector, ShardedComparison},
+    deform::{FieldVector, Landmarks, ShardedComparison},
     ops::min_max,
     periodic::PeriodicGrid,
 };
@@ -65,6 +67,9 @@ pub struct VelocityProblem {
     comparison: ShardedComparison,
     /// Of the dissimilarity; found where it is asked for first.
     scale: Option<f64>,
+    landmarks: Option<LandmarkTerm>,
+    /// What their term is multiplied by; found at the first velocity.
+    landmark_scale: Option<f64>,
     state: Option<State>,
     inner_iterations: Cell<usize>,
 }
@@ -76,6 +81,8 @@ struct State {
     path: Vec<Sharded>,
     /// That of the moving image at the end.
     mask: Option<Sharded>,
+    /// Those of the landmarks.
+    paths: Option<Paths>,
     seen: VelocityLoss,
     /// `h` and the preconditioner, once a system is to be solved.
     system: Option<(Sharded, Inverse)>,
@@ -90,6 +97,8 @@ pub struct VelocityLoss {
     pub count: f64,
     /// `1/2 <v, A v>`.
     pub roughness: f64,
+    /// `E`, 0 without landmarks.
+    pub landmarks: f64,
 }
 
 impl VelocityProblem {
@@ -112,9 +121,25 @@ impl VelocityProblem {
         let part = |first: usize, count: usize| moving.clone().map(|x| x.narrow(1, first, count));
         let moving_mask = masked[1].then(|| part(channels, 1));
         let moving = if masked[1] { part(0, channels) } else { moving };
-        let inner_iterations = Cell::new(0);
-        let state = None;
-        Ok(Self { grid, options, moving, moving_mask, comparison, scale, state, inner_iterations })
+        let (inner_iterations, state) = (Cell::new(0), None);
+        let (landmarks, landmark_scale) = (None, None);
+        Ok(Self {
+            grid,
+            options,
+            moving,
+            moving_mask,
+            comparison,
+            scale,
+            landmarks,
+            landmark_scale,
+            state,
+            inner_iterations,
+        })
+    }
+
+    /// The same with landmarks of an image of `size` voxels (x, y, z) whose first voxel is voxel `first` of the grid.
+    pub fn with_landmarks(self, landmarks: Landmarks, first: [usize; 3], size: [usize; 3]) -> Self {
+        Self { landmarks: Some(LandmarkTerm::new(landmarks, first, size)), ..self }
     }
 
     /// The grid.
@@ -163,6 +188,16 @@ impl VelocityProblem {
             Tensor::zeros([n, 3, d, h, w], (&x.device(), x.dtype()))
         });
         vector(still, &self.grid)
+    }
+
+    /// What of the gradient at the velocity that was evaluated last is not of landmarks.
+    ///
+    /// # Panics
+    /// If none was.
+    pub(super) fn without_landmarks(&self, gradient: &FieldVector) -> FieldVector {
+        let Some(paths) = &self.state.as_ref().expect(SEEN).paths else { return gradient.clone() };
+        let pull = vector(paths.gradient(&gradient.fields[0]), &self.grid);
+        FieldVector::combine(&[(1.0, gradient), (-1.0, &pull)])
     }
 
     /// What the velocity that was evaluated last has come to.
@@ -241,6 +276,13 @@ impl VelocityProblem {
         Ok(Sharded::new((0..m.layout().count()).map(shard).collect(), m.layout().clone()))
     }
 
+    /// The landmarks' ways, whose term counts as often as values count now, unless it counted before.
+    fn paths(&mut self, velocity: &Sharded, now: f64) -> Result<Option<Paths>> {
+        let Some(landmarks) = &self.landmarks else { return Ok(None) };
+        let scale = *self.landmark_scale.get_or_insert(now);
+        landmarks.follow(&self.grid, velocity, (self.options.steps, scale)).map(Some)
+    }
+
     fn regularizer(&self) -> Symbol {
         Symbol::Regularizer { beta: self.options.beta, gamma: self.options.beta_div }
     }
@@ -311,12 +353,19 @@ impl Objective<FieldVector> for VelocityProblem {
         let density = sum(&[(-scale, &compared.gradient)]);
         let stiff = vector(self.grid.spectral(velocity, self.regularizer())?, &self.grid);
         let roughness = 0.5 * FieldVector::dots(&[[at, &stiff]])?[0];
-        let seen = VelocityLoss { loss: compared.loss, count: compared.count, roughness };
-        let state = State { flow, path, mask, seen, system: None };
+        let paths = self.paths(velocity, scale * compared.count)?;
+        let landmarks = paths.as_ref().map_or(0.0, |paths| paths.energy);
+        let seen =
+            VelocityLoss { loss: compared.loss, count: compared.count, roughness, landmarks };
+        let state = State { flow, path, mask, paths, seen, system: None };
         let force = vector(self.force(&state, density)?, &self.grid);
-        let gradient = FieldVector::combine(&[(1.0, &stiff), (1.0, &force)]);
+        let mut gradient = FieldVector::combine(&[(1.0, &stiff), (1.0, &force)]);
+        if let Some(paths) = &state.paths {
+            let pull = vector(paths.gradient(velocity), &self.grid);
+            gradient = FieldVector::combine(&[(1.0, &gradient), (1.0, &pull)]);
+        }
         self.state = Some(state);
-        Ok(Point { loss: scale * seen.count * seen.loss + roughness, gradient })
+        Ok(Point { loss: scale * seen.count * seen.loss + roughness + landmarks, gradient })
     }
 }
 
@@ -344,7 +393,12 @@ impl Curved<FieldVector> for VelocityProblem {
         let density = w.zip_map(curvature, |w, curvature| (w * curvature).neg());
         let force = self.force(state, density)?;
         let stiff = self.grid.spectral(x, self.regularizer())?;
-        Ok(vector(sum(&[(1.0, &stiff), (1.0, &force)]), &self.grid))
+        let all = sum(&[(1.0, &stiff), (1.0, &force)]);
+        let all = match &state.paths {
+            None => all,
+            Some(paths) => sum(&[(1.0, &all), (1.0, &paths.product(x)?)]),
+        };
+        Ok(vector(all, &self.grid))
     }
 
     fn precondition(&self, r: &FieldVector, forcing: f64) -> Result<FieldVector> {

@@ -62,7 +62,7 @@ pub(super) struct WeightSearch {
     plan: Plan,
     newton: GaussNewton<FieldVector>,
     options: GaussNewtonOptions,
-    /// The norm of the gradient at rest.
+    /// The norm of the images' gradient at rest.
     reference: f64,
     ended: bool,
 }
@@ -135,7 +135,7 @@ impl WeightSearch {
         problem.set_beta(regularizing.first, None)?;
         let mut newton = GaussNewton::new(problem.rest(), None, options);
         let gradient = &newton.here(problem)?.gradient;
-        let reference = FieldVector::dots(&[[gradient, gradient]])?[0].sqrt();
+        let reference = reference(problem, gradient)?;
         newton = match start {
             None => GaussNewton::new(problem.rest(), Some(reference), options)
                 .knowing(newton.take_here()),
@@ -213,6 +213,17 @@ impl WeightSearch {
             }
         }
     }
+}
+
+/// Part of the whole gradient at rest below which that of the images is nothing.
+const LEAST_OF_IMAGES: f64 = 1e-3;
+
+/// What the norm of a gradient is measured by, from that at rest: the part of the images. That of landmarks, single
+/// voxels that are pulled at, is many times as long, and would be small enough before the images are looked at.
+fn reference(problem: &VelocityProblem, gradient: &FieldVector) -> Result<f64> {
+    let images = problem.without_landmarks(gradient);
+    let squares = FieldVector::dots(&[[&images, &images], [gradient, gradient]])?;
+    Ok(squares[0].sqrt().max(LEAST_OF_IMAGES * squares[1].sqrt()))
 }
 
 /// The velocity that is best for a problem, from rest or from another on, and the steps that led there.

@@ -1,5 +1,6 @@
 //! The synthetic problem of the paper, and what is asked of its solution.
 
+mod landmarks;
 mod operators;
 mod solver;
 
