@@ -25,7 +25,7 @@ use super::ring::{DisplacementBounds, IndexMap, RingInputs, RingSampler};
 use super::sharded::Sharded;
 use super::transfer::to_device;
 use ffdp_burn::losses::{Pair, SimilarityLoss, counted};
-use ffdp_burn::ops::{GridSampleOptions, Padding};
+use ffdp_burn::ops::{GridSampleOptions, Padding, grid_sample};
 use ffdp_image::error::{Error, Result};
 
 /// What a voxel counts that the map sends outside the moving image.
@@ -51,6 +51,9 @@ pub struct ShardedAlignment {
     /// Of a mean, whatever its sums; on every device.
     mean_slopes: Vec<Tensor<1>>,
 }
+
+/// Voxels that are moved at once where many maps are compared: 16 MB of an image, 128 maps of one of 32^3 voxels.
+const BATCH_VOXELS: usize = 1 << 22;
 
 /// The loss of an affine map, and its gradient to the rows `[A|t]`.
 pub type Aligned = (f64, [[f64; 4]; 3]);
@@ -91,6 +94,54 @@ impl ShardedAlignment {
         Ok(self.evaluate(rows, false)?.loss)
     }
 
+    /// The losses under several maps: in batches where both images are in one piece, one after the other elsewhere.
+    ///
+    /// # Errors
+    /// As [`ShardedAlignment::gradient`].
+    pub fn losses(&self, maps: &[[[f64; 4]; 3]]) -> Result<Vec<f64>> {
+        if self.fixed.layout().count() > 1 || self.moving.layout().count() > 1 {
+            return maps.iter().map(|rows| self.loss(rows)).collect();
+        }
+        let voxels = self.fixed.layout().voxels().max(self.moving.layout().voxels());
+        let at_once = (BATCH_VOXELS / voxels).max(1);
+        Ok(maps.chunks(at_once).map(|maps| self.batch(maps)).collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    /// The losses of images in one piece, in one batch.
+    fn batch(&self, maps: &[[[f64; 4]; 3]]) -> Result<Vec<f64>> {
+        let device = self.mesh.device(0);
+        let [fixed, moving] = [&self.fixed, &self.moving].map(|image| {
+            let image = to_device(image.shards()[0].clone(), device);
+            let [_, channels, d, h, w] = image.dims();
+            image.expand([maps.len(), channels, d, h, w])
+        });
+        let rows = maps.iter().flatten().flatten().copied().collect::<Vec<f64>>();
+        let like = (device, moving.dtype());
+        let data = TensorData::new(rows, [maps.len(), 3, 4]).convert_dtype(like.1);
+        let affine = Tensor::<3>::from_data(data, like);
+        let [_, _, d, h, w] = fixed.dims();
+        let seen = |image: Tensor<5>, padding: Padding| {
+            let options = GridSampleOptions {
+                padding,
+                size: Some([d, h, w]),
+                ..GridSampleOptions::default()
+            };
+            grid_sample(image, Some(affine.clone()), None, &options)
+        };
+        let moved = seen(moving.clone(), self.padding());
+        let inside = (self.outside == Outside::Ignored)
+            .then(|| seen(moving.narrow(1, 0, 1).ones_like(), Padding::Zeros));
+        let pair = self.comparison.pair([moved, fixed], inside);
+        read(self.comparison.similarity.losses_of(&pair))
+    }
+
+    fn padding(&self) -> Padding {
+        match self.outside {
+            Outside::Background => Padding::Zeros,
+            Outside::Ignored => Padding::Border,
+        }
+    }
+
     /// How many values count, as [`Pair::count`] has them.
     ///
     /// # Errors
@@ -100,11 +151,7 @@ impl ShardedAlignment {
     }
 
     fn evaluate(&self, rows: &[[f64; 4]; 3], with_gradient: bool) -> Result<Evaluated> {
-        let padding = match self.outside {
-            Outside::Background => Padding::Zeros,
-            Outside::Ignored => Padding::Border,
-        };
-        let options = GridSampleOptions { padding, ..GridSampleOptions::default() };
+        let options = GridSampleOptions { padding: self.padding(), ..GridSampleOptions::default() };
         let map = IndexMap { affine: vec![*rows], scale: options.displacement_scale };
         let (layout, moving) = (self.fixed.layout(), self.moving.layout());
         let still = [DisplacementBounds::NONE];

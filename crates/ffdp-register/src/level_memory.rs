@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 
 use super::problem::Content;
-use ffdp_image::error::Result;
+use ffdp_image::error::{Error, Result};
 use ffdp_image::image::Geometry;
 use ffdp_parallel::planner::{
     DeformProblem, DeviceMemory, OffloadPlan, Plan, VALUE, plan, plan_offloaded,
@@ -68,6 +68,9 @@ pub(super) enum LevelProblem {
     Linear { sizes: [[usize; 3]; 2], channels: [usize; 2] },
     /// Fields that are improved.
     Fields(DeformProblem),
+    /// Images in one piece on the first device, whatever the placement: of extents (D, H, W), with all that a method makes
+    /// of them there.
+    Whole { sizes: [[usize; 3]; 2], bytes: u64 },
 }
 
 /// A level on one device and, as far as that has no room, in host memory.
@@ -94,7 +97,7 @@ impl LevelProblem {
     /// Extents (D, H, W) of the fixed and the moving image.
     pub fn sizes(&self) -> [[usize; 3]; 2] {
         match self {
-            Self::Linear { sizes, .. } => *sizes,
+            Self::Linear { sizes, .. } | Self::Whole { sizes, .. } => *sizes,
             Self::Fields(problem) => [problem.fixed, problem.moving],
         }
     }
@@ -104,17 +107,19 @@ impl LevelProblem {
         Ok(match self {
             Self::Linear { sizes, channels } => linear_bytes(sizes, channels) / shards as u64,
             Self::Fields(problem) => problem.cut(devices, shards)?.device_bytes,
+            Self::Whole { bytes, .. } => *bytes,
         })
     }
 
     /// The cuts for a device of so many bytes.
     ///
     /// # Errors
-    /// [`Error::TooLarge`](ffdp_image::Error::TooLarge) when it cannot hold one shard at work.
+    /// [`Error::TooLarge`] when it cannot hold one shard at work.
     pub fn split(&self, device: &Device, bytes: u64) -> Result<Split> {
         match self {
             Self::Linear { sizes, channels } => split_images(sizes, channels, device, bytes),
             Self::Fields(problem) => split_fields(problem, bytes),
+            Self::Whole { sizes, bytes: needed } => in_one_piece(*sizes, *needed, bytes),
         }
     }
 }
@@ -126,6 +131,29 @@ fn linear_bytes(sizes: &[[usize; 3]; 2], channels: &[usize; 2]) -> u64 {
         (LINEAR_BYTES + more) * sizes[i].iter().product::<usize>() as u64
     };
     of(0) + of(1)
+}
+
+/// Images that stay in one piece.
+fn in_one_piece([fixed, _]: [[usize; 3]; 2], needed_bytes: u64, bytes: u64) -> Result<Split> {
+    let available_bytes = given(bytes, GIVEN);
+    if needed_bytes > available_bytes {
+        return Err(Error::TooLarge {
+            what: format!("on one device, a level of {fixed:?} voxels (D, H, W) in one piece"),
+            needed_bytes,
+            available_bytes,
+            fix: "let the stage work on a coarser level (a larger shrink), or use a device with more memory"
+                .into(),
+        });
+    }
+    Ok(Split {
+        layout: Layout::balanced(fixed, Axis::Z, 1)?,
+        resident: 1,
+        moving_pieces: 1,
+        moving_stays: true,
+        exact: None,
+        device_bytes: needed_bytes,
+        host_bytes: 0,
+    })
 }
 
 /// Images in as many parts as they need, all at rest in host memory.

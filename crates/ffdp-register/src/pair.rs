@@ -363,9 +363,19 @@ impl AlignedPair<'_> {
 
     /// The loss alone.
     pub fn loss(&self, affine: &Affine<Physical, Physical>) -> Result<f64> {
-        let loss = self.alignment.loss(self.pair.index_map(affine).rows())?;
+        Ok(self.losses(std::slice::from_ref(affine))?[0])
+    }
+
+    /// The losses of several maps, in batches.
+    pub fn losses(&self, maps: &[Affine<Physical, Physical>]) -> Result<Vec<f64>> {
+        let rows: Vec<_> = maps.iter().map(|map| *self.pair.index_map(map).rows()).collect();
+        let losses = match &rows[..] {
+            [rows] => vec![self.alignment.loss(rows)?],
+            rows => self.alignment.losses(rows)?,
+        };
         let pairs = self.pair.landmarks.as_ref();
-        Ok(loss + pairs.map_or(0.0, |pairs| pairs.energy(affine, self.gain).0))
+        let energy = |map| pairs.map_or(0.0, |pairs| pairs.energy(map, self.gain).0);
+        Ok(losses.iter().zip(maps).map(|(loss, map)| loss + energy(map)).collect())
     }
 }
 

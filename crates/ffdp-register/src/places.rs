@@ -183,12 +183,13 @@ impl Placement {
     pub(super) fn places(&self, problem: &LevelProblem) -> Result<Places> {
         let sizes = problem.sizes();
         match self {
+            _ if matches!(problem, LevelProblem::Whole { .. }) => Places::whole(self.home(), sizes),
             Self::DeviceMesh(mesh) | Self::Ranks { mesh, .. } => {
                 let is_cut = match (mesh.has_several_devices(), problem) {
                     (true, _) => sizes[0].into_iter().product::<usize>() >= SHARED_VOXELS,
                     // Parts that follow each other on one device save memory of fields, not of images.
                     (false, LevelProblem::Fields(_)) => mesh.count() > 1,
-                    (false, LevelProblem::Linear { .. }) => false,
+                    (false, LevelProblem::Linear { .. } | LevelProblem::Whole { .. }) => false,
                 };
                 if is_cut { on_mesh(mesh, sizes) } else { Places::whole(self.home(), sizes) }
             }

@@ -5,8 +5,8 @@ use burn::tensor::{DType, Device};
 use super::checks::{MINIMUM_OVERLAP_PERCENT, check_overlap, check_sizes, check_sources};
 use super::labels::LabelChannels;
 use super::landmarks::Pairs;
-use super::methods::Stage;
 use super::methods::deformable::check_placement;
+use super::methods::{Listed, Stage};
 use super::places::Placement;
 use super::problem::{Content, Problem};
 use super::pyramid::{level_grids, plane_axis};
@@ -153,8 +153,14 @@ impl Settings {
         content: Content,
     ) -> Result<()> {
         let minimum = self.minimum_axis_voxels;
-        let mut methods = self.stages.iter().filter_map(Stage::fields);
-        methods.try_for_each(|method| check_placement(placement, method, (grids, content), minimum))
+        self.stages.iter().try_for_each(|stage| match stage.listed() {
+            Listed::Moments(_) | Listed::Linear(..) => Ok(()),
+            Listed::Fields(method) => check_placement(placement, method, (grids, content), minimum),
+            Listed::Own(method) => method.levels().iter().rev().try_for_each(|level| {
+                let [fixed, moving] = &level_grids(grids, minimum, level)?;
+                placement.check_level(fixed.size, &stage.problem([fixed, moving], content))
+            }),
+        })
     }
 }
 

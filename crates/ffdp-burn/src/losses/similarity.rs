@@ -187,6 +187,20 @@ pub trait SimilarityLoss: Debug + Send + Sync {
         self.finish(self.partial(pair), counted(pair.count()))
     }
 
+    /// [`loss_of`](Self::loss_of) each entry of a batch by itself, `[N]`. By default one after the other; not
+    /// differentiable unless a loss says so.
+    ///
+    /// # Panics
+    /// As [`SimilarityLoss::partial`].
+    fn losses_of(&self, pair: &Pair) -> Tensor<1> {
+        let entry = |k: usize| {
+            let at = |image: &Tensor<5>| image.clone().narrow(0, k, 1);
+            let weights = pair.weights.as_ref().map(at);
+            self.loss_of(&Pair { moved: at(&pair.moved), fixed: at(&pair.fixed), weights })
+        };
+        Tensor::cat((0..pair.moved.dims()[0]).map(entry).collect(), 0)
+    }
+
     /// [`loss_of`](Self::loss_of) images `[N, C, D, H, W]` whose values all count the same.
     ///
     /// # Panics

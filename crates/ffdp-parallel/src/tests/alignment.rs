@@ -61,6 +61,44 @@ fn image([d, h, w]: [usize; 3], channels: usize, seed: u64, dtype: DType) -> Ten
     tensor(&values, [1, channels, d, h, w], &Device::flex(), dtype)
 }
 
+/// Turns about z through the middle, of so many steps of a tenth of a turn.
+fn turned(step: usize) -> [[f64; 4]; 3] {
+    let (sin, cos) = (step as f64 * 0.1 * std::f64::consts::TAU).sin_cos();
+    [
+        [cos, -sin, 0.03, 8.0 * (1.0 - cos) + 5.0 * sin],
+        [sin, cos, 0.0, 5.0 * (1.0 - cos) - 8.0 * sin],
+        [0.0, -0.02, 1.1, 0.7],
+    ]
+}
+
+#[test]
+fn a_batch_of_maps_is_judged_as_one_after_the_other() {
+    let maps: Vec<_> = (0..7).map(turned).collect();
+    let size = [9, 12, 10];
+    for (dtype, rounding) in PRECISIONS {
+        for (channels, parts, masked) in
+            [(1, 1, [false; 2]), (2, 1, [true, true]), (2, 1, [false, true]), (1, 3, [false; 2])]
+        {
+            let volume =
+                |i: usize, size| image(size, channels + usize::from(masked[i]), i as u64, dtype);
+            let (fixed, moving) = (volume(0, size), volume(1, MOVING));
+            let mesh = DeviceMesh::of(vec![Device::flex(); parts]);
+            let layout = Layout::balanced(size, Axis::Z, parts).expect("enough planes");
+            let images = [Sharded::from_tensor(fixed, &layout, &mesh), Sharded::whole(moving)];
+            for similarity in similarities() {
+                for outside in [Outside::Background, Outside::Ignored] {
+                    let rule = (similarity.clone(), outside);
+                    let pair = ShardedAlignment::new(images.clone(), masked, rule, &mesh);
+                    let got = pair.losses(&maps).expect("readable");
+                    let each = maps.iter().map(|map| pair.loss(map).expect("readable"));
+                    let label = format!("{dtype:?} {parts} {masked:?} {similarity:?} {outside:?}");
+                    assert_close(&label, &got, &each.collect::<Vec<_>>(), rounding);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn an_affine_map_is_judged_as_between_whole_images() {
     for (dtype, rounding) in PRECISIONS {

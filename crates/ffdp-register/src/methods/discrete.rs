@@ -5,6 +5,7 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::own::{Method, MethodResult, StageInputs, StageRun};
+use crate::problem::Content;
 use crate::settings::{LevelSettings, Similarity, validate_shrink};
 use ffdp_burn::losses::similarities::MindSettings;
 use ffdp_burn::ops::{
@@ -12,6 +13,8 @@ use ffdp_burn::ops::{
 };
 use ffdp_burn::transform::{Displacement, affine_tensor};
 use ffdp_image::error::{Error, Result};
+use ffdp_image::image::Geometry;
+use ffdp_parallel::planner::VALUE;
 
 /// Discrete search of large displacements (Siebert, Hansen and Heinrich 2021) by MIND descriptors: a coarse displacement
 /// from which a deformable stage goes on. It compares structure, so that contrasts may differ.
@@ -73,6 +76,13 @@ impl Default for DiscreteSettings {
     }
 }
 
+/// Descriptors of a channel (MIND-SSC).
+const DESCRIPTORS: u64 = 12;
+/// Images that have them at once: both, and the moving one as the round before shows it.
+const DESCRIBED: u64 = 3;
+/// Values a voxel of the fields: that before a round, what it adds, and both in turn composed.
+const FIELDS: u64 = 12;
+
 /// Voxels along the longest axis of the level that is searched by default.
 const LONGEST_VOXELS: f64 = 112.0;
 
@@ -128,9 +138,14 @@ impl Method for DiscreteSettings {
         let options = GridSampleOptions { size: Some([d, h, w]), ..GridSampleOptions::default() };
         let linear = images.index_map(&affine).linear();
         let scaled = before.clone().map(|u| ffdp_burn::transform::map_vectors(u, &linear));
-        let moved = grid_sample(images.moving.clone(), Some(map), scaled, &options);
+        let seen = |image: &Tensor<5>| {
+            grid_sample(image.clone(), Some(map.clone()), scaled.clone(), &options)
+        };
+        let moved = seen(&images.moving);
         let [fixed_features, moved_features] = [&images.fixed, &moved].map(|x| self.features(x));
-        let found = discrete_rounds(fixed_features, moved_features, &self.options());
+        let [of_fixed, of_moving] = &images.masks;
+        let weights = [of_fixed.clone(), of_moving.as_ref().map(seen)];
+        let found = discrete_rounds(fixed_features, moved_features, weights, &self.options());
         let field = match before {
             None => found,
             Some(before) => compose(before, found),
@@ -162,9 +177,24 @@ impl Method for DiscreteSettings {
         Ok(())
     }
 
+    /// Descriptors of both images and those that were moved, fields, and the costs of the round that has most.
     fn host_bytes_per_voxel(&self) -> u64 {
-        // Descriptors of both images, those that were moved, and what they are pooled from.
-        200
+        let costs = |round: &DiscreteOptions| {
+            let cell = [round.spacing_voxels; 3];
+            round.all_cost_bytes(cell).div_ceil(cell.iter().product()) as u64
+        };
+        let costs = self.options().iter().map(costs).max().unwrap_or(0);
+        VALUE * (DESCRIPTORS * DESCRIBED + FIELDS) + costs
+    }
+
+    fn device_bytes(&self, grids: [&Geometry; 2], content: Content) -> u64 {
+        let [fixed, moving] = grids.map(|grid| grid.len() as u64);
+        let [of_fixed, of_moving] = content.with_masks().map(|channels| channels as u64);
+        let images = of_fixed * fixed + of_moving * (moving + fixed);
+        let made = content.channels as u64 * DESCRIPTORS * DESCRIBED + FIELDS;
+        let size = grids[0].dims();
+        let costs = self.options().iter().map(|round| round.cost_bytes_at_once(size) as u64).max();
+        VALUE * (images + made * fixed) + costs.unwrap_or(0)
     }
 
     /// Its level is whole on the first device, wherever those of other stages are.

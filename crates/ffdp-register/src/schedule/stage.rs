@@ -131,17 +131,14 @@ impl Stage {
     /// # Errors
     /// Where the level has no voxels.
     pub fn device_bytes(&self, grids: [&Geometry; 2], content: Content) -> Result<u64> {
-        match self.listed() {
-            Listed::Own(method) if !method.is_linear() => Ok(method.device_bytes(grids, content)),
-            _ => self.problem(grids, content).device_bytes(1, 1),
-        }
+        self.problem(grids, content).device_bytes(1, 1)
     }
 
     /// What a level takes where images are read slab by slab; `grids` are those of both images on the level, the rest as
-    /// for [`Stage::device_bytes`].
+    /// for [`Stage::device_bytes`]. A method that has its images in one piece has them so here, too.
     ///
     /// # Errors
-    /// [`Error::TooLarge`](ffdp_image::Error::TooLarge) when a device cannot hold one shard at work.
+    /// [`Error::TooLarge`](ffdp_image::Error::TooLarge) when a device cannot hold one shard at work, or that piece.
     pub fn takes(
         &self,
         placement: &Placement,
@@ -152,10 +149,14 @@ impl Stage {
     }
 
     /// A level as a device's memory sees it.
-    fn problem(&self, grids: [&Geometry; 2], content: Content) -> LevelProblem {
-        match self.fields() {
-            Some(method) => LevelProblem::Fields(method.problem(grids, content)),
-            None => LevelProblem::linear(grids, content),
+    pub(crate) fn problem(&self, grids: [&Geometry; 2], content: Content) -> LevelProblem {
+        match self.listed() {
+            Listed::Fields(method) => LevelProblem::Fields(method.problem(grids, content)),
+            Listed::Moments(_) | Listed::Linear(..) => LevelProblem::linear(grids, content),
+            Listed::Own(method) => LevelProblem::Whole {
+                sizes: grids.map(Geometry::dims),
+                bytes: method.device_bytes(grids, content),
+            },
         }
     }
 

@@ -2,8 +2,12 @@
 
 use burn::tensor::{DType, Device};
 
-use super::blob;
+use super::{blob, pair_of, register_slabs};
+use crate::methods::{DiscreteRound, DiscreteSettings};
+use crate::problem::Content;
 use crate::pyramid::{level_geometry, level_image};
+use crate::settings::LevelSettings;
+use crate::{Placement, Problem, Settings, Silent, Stage};
 use ffdp_burn::ops::GaussianOptions;
 use ffdp_image::image::{Geometry, Volume};
 use ffdp_kit::testing::{assert_close, tensor, to_f64, uniform};
@@ -115,4 +119,53 @@ fn levels_of_shards_are_those_of_the_whole() {
             }
         }
     }
+}
+
+/// A discrete search on the images' own voxels.
+fn discrete(rounds: Vec<DiscreteRound>) -> Stage {
+    let level = Some(LevelSettings { shrink: 1.0, iterations: 1 });
+    Stage::Discrete(DiscreteSettings { level, rounds, ..DiscreteSettings::default() })
+}
+
+fn device(bytes: u64) -> Placement {
+    Placement::Device { device: Device::flex(), bytes }
+}
+
+#[test]
+fn what_stays_in_one_piece_is_planned_as_that_with_its_costs() {
+    let grid = Geometry::new([96; 3], [1.0; 3]).expect("positive");
+    let takes = |stage: &Stage, placement: &Placement| {
+        stage.takes(placement, [&grid, &grid], Content::PLAIN)
+    };
+    let usual = discrete(DiscreteSettings::default().rounds);
+    let taken = takes(&usual, &device(1 << 40)).expect("there is room");
+    // The second round: 343 displacements of points 4 voxels apart; 12 descriptors of three images.
+    let (voxels, costs) = (96u64.pow(3), 4 * 343 * 24u64.pow(3));
+    assert_eq!([taken.shards, taken.at_rest], [1, 0]);
+    let descriptors = 4 * 36 * voxels;
+    assert!(taken.device_bytes > costs + descriptors, "{taken:?}");
+    assert!(taken.device_bytes < costs + 2 * descriptors, "{taken:?}");
+    // 4913 displacements of points 2 voxels apart would be 2.2 GB: tiles of them are there at once.
+    let wide = DiscreteRound { spacing_voxels: 2, step_voxels: 2, radius: 8 };
+    let tiled = takes(&discrete(vec![wide]), &device(1 << 40)).expect("there is room");
+    assert_eq!(tiled.device_bytes - taken.device_bytes, (1 << 30) - costs);
+    // Devices share it no more than shards do.
+    let mesh = DeviceMesh::new(&[Device::flex()], 3).expect("shards");
+    assert_eq!(takes(&usual, &Placement::from(&mesh)).expect("planned"), taken);
+
+    let refused = takes(&usual, &device(taken.device_bytes)).expect_err("no memory is all free");
+    let message = refused.to_string();
+    assert!(message.contains("in one piece") && message.contains("coarser"), "{message}");
+}
+
+#[test]
+fn a_discrete_search_that_has_no_room_is_refused_before_anything_is_read() {
+    let pair = pair_of(32, 5);
+    let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
+    let stages = vec![discrete(DiscreteSettings::default().rounds)];
+    let settings = Settings { stages, ..Settings::default() };
+    let problem = Problem::new(&mut fixed, &mut moving);
+    let refused = register_slabs(problem, &settings, &device(4 << 20), &mut Silent);
+    let message = refused.map(|_| ()).expect_err("4 MB are too few").to_string();
+    assert!(message.contains("in one piece"), "{message}");
 }

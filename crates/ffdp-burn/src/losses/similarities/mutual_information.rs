@@ -190,6 +190,20 @@ impl<T: Informative + Debug + Send + Sync> SimilarityLoss for T {
         information_loss(tables(total, self.options()), self.information())
     }
 
+    /// All tables by one launch, and their information by tensor arithmetic.
+    fn losses_of(&self, pair: &Pair) -> Tensor<1> {
+        let [entries, channels, ..] = pair.moved.dims();
+        let votes = tables(self.partial(pair), self.options());
+        let total = votes.clone().sum_dim(2).sum_dim(1);
+        let joint = votes / total.clamp_min(f64::from(f32::MIN_POSITIVE));
+        let mutual = Entropies::of(joint.clone()).mutual();
+        let losses = match self.divisor(joint) {
+            None => mutual.neg(),
+            Some(divisor) => (mutual.clamp_min(0.0) / divisor.clamp_min(TINY)).neg() + 1.0,
+        };
+        losses.reshape([entries, channels]).mean_dim(1).reshape([entries])
+    }
+
     fn may_ignore_outside(&self) -> bool {
         true
     }

@@ -82,6 +82,12 @@ impl DiscreteOptions {
         4 * self.grid(size).iter().product::<usize>() * Window::labels_of(self.radius)
     }
 
+    /// Bytes of the costs of a volume (D, H, W) in f32 that are there at once.
+    pub fn cost_bytes_at_once(&self, size: [usize; 3]) -> usize {
+        let all = self.all_cost_bytes(size);
+        all.min(self.cost_bytes.max(all / self.grid(size)[0].max(1)))
+    }
+
     fn check(&self) {
         let Self { spacing_voxels: s, step_voxels: q, radius: r, sigma_points: sigma, .. } = *self;
         assert!(
@@ -258,6 +264,18 @@ pub fn discrete(
     moving: Tensor<5>,
     options: &DiscreteOptions,
 ) -> ControlDisplacement {
+    weighted(fixed, moving, [None, None], options)
+}
+
+/// [`discrete`] with weights `[N, 1, D, H, W]` in 0..1 of the places of both images: what a point costs counts as much as
+/// those of its cell do on the mean, of the fixed image forth and of the moving one back. A point without any follows
+/// those around it.
+fn weighted(
+    fixed: Tensor<5>,
+    moving: Tensor<5>,
+    weights: [Option<Tensor<5>>; 2],
+    options: &DiscreteOptions,
+) -> ControlDisplacement {
     options.check();
     let (a, b) = (fixed.dims(), moving.dims());
     assert!(a == b, "discrete: fixed {a:?} and moving {b:?} must have the same shape");
@@ -268,11 +286,14 @@ pub fn discrete(
         let cells = Cells { width, stride };
         Tensor::<5>::from_dispatch(<Dispatch as DiscreteOps>::pool_3d(features, cells))
     };
-    let search = |fixed: &Tensor<5>, moving: &Tensor<5>| {
-        let found = coupled(pooled(fixed, width), pooled(moving, step), options);
+    let search = |fixed: &Tensor<5>, moving: &Tensor<5>, weights: &Option<Tensor<5>>| {
+        let weights = weights.as_ref().map(|weights| pooled(weights, width));
+        let found = coupled(pooled(fixed, width), pooled(moving, step), weights, options);
         found.mul_scalar(step as f64 / width as f64)
     };
-    let (mut forward, mut backward) = (search(&fixed, &moving), search(&moving, &fixed));
+    let [of_fixed, of_moving] = &weights;
+    let mut forward = search(&fixed, &moving, of_fixed);
+    let mut backward = search(&moving, &fixed, of_moving);
     for _ in 0..options.consistency_iterations {
         // `compose` is `u(p) + w(p + u(p))`: what a pair of inverses has none of.
         let away = compose(backward.clone(), forward.clone()).mul_scalar(-0.5);
@@ -290,24 +311,29 @@ pub fn discrete(
 /// Several rounds of [`discrete`], such as a wide and a narrow one: each searches what is left after the features were
 /// warped by those before. The displacement of every voxel from the fixed to the moving image, in voxels.
 ///
+/// Weights in 0..1 say how much the places of each image count: of the mean over a cell as much as of its costs. Where
+/// nothing counts the displacement follows those around.
+///
 /// # Shapes
-/// fixed, moving `[N, C, D, H, W]`; result `[N, 3, D, H, W]`, components (x, y, z).
+/// fixed, moving `[N, C, D, H, W]`, weights `[N, 1, D, H, W]`; result `[N, 3, D, H, W]`, components (x, y, z).
 ///
 /// # Panics
 /// As [`discrete`], or without a round.
 pub fn discrete_rounds(
     fixed: Tensor<5>,
     moving: Tensor<5>,
+    [of_fixed, of_moving]: [Option<Tensor<5>>; 2],
     rounds: &[DiscreteOptions],
 ) -> Tensor<5> {
     assert!(!rounds.is_empty(), "discrete: at least one round is needed");
     let mut found: Option<Tensor<5>> = None;
     for options in rounds {
-        let moved = match &found {
-            None => moving.clone(),
-            Some(field) => warp(moving.clone(), field.clone()),
+        let seen = |moving: Tensor<5>| match &found {
+            None => moving,
+            Some(field) => warp(moving, field.clone()),
         };
-        let more = discrete(fixed.clone(), moved, options).dense_forward();
+        let weights = [of_fixed.clone(), of_moving.clone().map(seen)];
+        let more = weighted(fixed.clone(), seen(moving.clone()), weights, options).dense_forward();
         found = Some(match found {
             None => more,
             Some(field) => compose(field, more),
@@ -324,8 +350,17 @@ fn tiles(features: &Tensor<5>, options: &DiscreteOptions) -> Vec<(usize, usize)>
     (0..d).step_by(planes).map(|first| (first, planes.min(d - first))).collect()
 }
 
-/// The displacements of one direction, in steps.
-fn coupled(fixed: Tensor<5>, moving: Tensor<5>, options: &DiscreteOptions) -> Tensor<5> {
+/// What a point counts of which nothing counts where displacements are smoothed: less than the ends of the Gaussian of those
+/// that count, so that their displacements come to it, a few points with each pass.
+const LEAST_WEIGHT: f64 = 1e-3;
+
+/// The displacements of one direction, in steps; `weights` of the points `[N, 1, D, H, W]`.
+fn coupled(
+    fixed: Tensor<5>,
+    moving: Tensor<5>,
+    weights: Option<Tensor<5>>,
+    options: &DiscreteOptions,
+) -> Tensor<5> {
     let [n, _, d, h, w] = fixed.dims();
     let steps = options.spacing_voxels / options.step_voxels;
     let windows: Vec<Window> = tiles(&fixed, options)
@@ -334,9 +369,13 @@ fn coupled(fixed: Tensor<5>, moving: Tensor<5>, options: &DiscreteOptions) -> Te
         .collect();
     let costs_of = |window: &Window| {
         let (fixed, moving) = (fixed.clone().into_dispatch(), moving.clone().into_dispatch());
-        Tensor::<5>::from_dispatch(<Dispatch as DiscreteOps>::displacement_costs_3d(
+        let costs = Tensor::<5>::from_dispatch(<Dispatch as DiscreteOps>::displacement_costs_3d(
             fixed, moving, *window,
-        ))
+        ));
+        match &weights {
+            None => costs,
+            Some(weights) => costs * weights.clone().narrow(2, window.first, window.planes),
+        }
     };
     let kept = (windows.len() == 1).then(|| costs_of(&windows[0]));
     let best = |near: &Tensor<5>, theta: f64| {
@@ -351,7 +390,14 @@ fn coupled(fixed: Tensor<5>, moving: Tensor<5>, options: &DiscreteOptions) -> Te
         if tiles.len() == 1 { tiles[0].clone() } else { Tensor::cat(tiles, 2) }
     };
     let smoothing = GaussianOptions::isotropic(options.sigma_points);
+    let smooth = |found: Tensor<5>| match &weights {
+        None => gaussian(found, &smoothing),
+        Some(weights) => {
+            let parts = weights.clone().add_scalar(LEAST_WEIGHT);
+            gaussian(found * parts.clone(), &smoothing) / gaussian(parts, &smoothing)
+        }
+    };
     let none = Tensor::zeros([n, 3, d, h, w], (&fixed.device(), fixed.dtype()));
-    let first = gaussian(best(&none, 0.0), &smoothing);
-    THETAS.iter().fold(first, |near, theta| gaussian(best(&near, *theta), &smoothing))
+    let first = smooth(best(&none, 0.0));
+    THETAS.iter().fold(first, |near, theta| smooth(best(&near, *theta)))
 }

@@ -135,6 +135,9 @@ fn tiles_give_the_same_as_the_whole() {
             assert_eq!(to_f64(found.backward), to_f64(expected.backward.clone()), "{label}");
         }
         assert_eq!(whole.all_cost_bytes([20, 12, 14]), 10 * plane);
+        let at_once =
+            |cost_bytes| DiscreteOptions { cost_bytes, ..whole }.cost_bytes_at_once([20, 12, 14]);
+        assert_eq!([0, 3 * plane, 99 * plane].map(at_once), [plane, 3 * plane, 10 * plane]);
     }
 }
 
@@ -219,12 +222,44 @@ fn a_displacement_of_many_voxels_is_found() {
     let found = discrete(fixed.clone(), moving.clone(), &wide);
     let once = mean_distance(&found.dense_forward(), &truth, margin);
     let narrow = DiscreteOptions { step_voxels: 1, ..DiscreteOptions::coarse(4, 3) };
-    let twice = mean_distance(&discrete_rounds(fixed, moving, &[wide, narrow]), &truth, margin);
+    let twice = mean_distance(
+        &discrete_rounds(fixed, moving, [None, None], &[wide, narrow]),
+        &truth,
+        margin,
+    );
     println!(
         "discrete: start {start:.2} local {local:.2} one round {once:.2} two {twice:.2} voxels"
     );
     assert!(start > 13.0 && local > 0.5 * start, "{start} {local}");
     assert!(once < WIDE && twice < NARROW, "{once} {twice}");
+}
+
+#[test]
+fn what_a_mask_leaves_out_does_not_mislead_its_neighbours() {
+    let size = [48; 3];
+    let (fixed, moving, truth) = displaced(size);
+    // Something else in a third of the fixed image.
+    let third = |image: &Tensor<5>| image.clone().narrow(4, 0, 16);
+    let rest = |image: &Tensor<5>| image.clone().narrow(4, 16, 32);
+    let other = texture(size, 90);
+    let spoilt = Tensor::cat(vec![third(&other), rest(&fixed)], 4);
+    let mask = Tensor::cat(vec![third(&fixed).zeros_like(), rest(&fixed).ones_like()], 4);
+    let describe = |image: Tensor<5>| mind(image, &MindOptions::default());
+    let (fixed, moving) = (describe(spoilt), describe(moving));
+    let rounds = [DiscreteOptions { step_voxels: 2, ..DiscreteOptions::coarse(4, 6) }];
+    // All of the image, also where it is spoilt, 6 voxels from its ends.
+    let off = |mask| {
+        let found = discrete_rounds(fixed.clone(), moving.clone(), [mask, None], &rounds);
+        mean_distance(&found, &truth, 6)
+    };
+    let (without, with) = (off(None), off(Some(mask)));
+    println!("discrete: {without:.2} voxels off without the mask, {with:.2} with it");
+    assert!(with < 0.5 * without, "{with} {without}");
+    // A mask of ones is none, but for rounding, which decides between some equal costs.
+    let all = Some(Tensor::ones([1, 1, 48, 48, 48], (&Device::flex(), DType::F32)));
+    let everything = discrete_rounds(fixed.clone(), moving.clone(), [all.clone(), all], &rounds);
+    let plain = discrete_rounds(fixed.clone(), moving.clone(), [None, None], &rounds);
+    assert!(mean_distance(&everything, &plain, 0) < 0.01);
 }
 
 #[test]

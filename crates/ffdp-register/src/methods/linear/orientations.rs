@@ -23,12 +23,9 @@ pub(super) fn orientations(
         None => rotations(up_to_degrees, spacing_degrees),
         Some(axis) => turns_about(axis, up_to_degrees, spacing_degrees),
     };
-    let mut scored = Vec::new();
-    for map in turns.iter().flat_map(place) {
-        if aligned.pair.overlap_percent(&map) >= MINIMUM_OVERLAP_PERCENT {
-            scored.push((aligned.loss(&map)?, map));
-        }
-    }
+    let overlaps = |map: &Map| aligned.pair.overlap_percent(map) >= MINIMUM_OVERLAP_PERCENT;
+    let maps: Vec<Map> = turns.iter().flat_map(place).filter(overlaps).collect();
+    let mut scored: Vec<_> = aligned.losses(&maps)?.into_iter().zip(maps).collect();
     scored.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     Ok(scored.into_iter().take(kept).map(|(_, map)| map).collect())
 }
