@@ -113,7 +113,8 @@ fn named_system(
 
 /// A path of the metadata, which leads below its folder.
 fn inside(folder: &Path, file: &Path, path: &str) -> Result<PathBuf> {
-    let is_inside = |path: &str| path.split(['/', '\\']).all(|part| part != ".." && part != "");
+    let is_inside =
+        |path: &str| path.split(['/', '\\']).all(|part| part != ".." && !part.is_empty());
     match is_inside(path) {
         true => Ok(folder.join(path)),
         false => {

@@ -173,8 +173,15 @@ impl Multiscale {
                 return Ok(image);
             }
             let what = "the group must hold an image (multiscales)";
-            let fix = "name the folder of an image inside it, such as plate.zarr/A/1/0";
-            return Err(Error::file(&file, what, "none", fix));
+            let is_transform =
+                ["scene", "coordinateTransformations"].iter().any(|key| !ome[*key].is_null());
+            let (value, fix) = match is_transform {
+                true => ("a transform", "pass it as one: ffdp apply -t, ffdp compose -t"),
+                false => {
+                    ("none", "name the folder of an image inside it, such as plate.zarr/A/1/0")
+                }
+            };
+            return Err(Error::file(&file, what, value, fix));
         };
         let raw = RawMultiscale::deserialize(first).map_err(|reason| {
             Error::file(&file, "multiscales must be as OME-NGFF has them", reason, REPAIR)
