@@ -188,6 +188,7 @@ def register(
     preset: Literal["fast", "default", "quality", "multimodal", "hard"] | None = None,
     multimodal: bool = False,
     transform: str | None = None,
+    centre: Literal["moments", "geometry", "header"] | None = None,
     aligned: bool = False,
     search: bool | float | None = None,
     landmark_sigma: float | None = None,

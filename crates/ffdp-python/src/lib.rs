@@ -36,8 +36,10 @@ macro_rules! of_the_command_line {
 }
 
 of_the_command_line! {
+    "../../ffdp-cli/src/affine_parts.rs" affine_parts
     "../../ffdp-cli/src/device.rs" device
     "../../ffdp-cli/src/failure.rs" failure
+    "../../ffdp-cli/src/label_names.rs" label_names
     "../../ffdp-cli/src/names.rs" names
     "../../ffdp-cli/src/nan_policy.rs" nan_policy
     "../../ffdp-cli/src/report/measures.rs" report_measures

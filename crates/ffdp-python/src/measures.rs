@@ -16,6 +16,7 @@ use ffdp_register::verdict::{Assessment, Evidence};
 use ffdp_register::{Registration, Settings, Stage};
 use serde::Serialize;
 
+use crate::affine_parts::AffineParts;
 use crate::registration::Found;
 use crate::report_measures::Folds;
 use crate::transform::placed_on;
@@ -49,6 +50,7 @@ pub struct Measures {
     affine: [[f64; 4]; 3],
     affine_determinant: f64,
     affine_singular_values: [f64; 3],
+    affine_parts: AffineParts,
     dice: Option<Overlap>,
     landmarks_mm: Option<TargetRegistrationError>,
     pub stages: Vec<StageReport>,
@@ -182,6 +184,7 @@ fn measures(
         affine: *found.affine.rows(),
         affine_determinant: found.affine.determinant(),
         affine_singular_values: found.affine.singular_values(),
+        affine_parts: AffineParts::of(&found.affine, grid.center_mm()),
         stages: found.stages.clone(),
         motion_mm: Lengths::of(displacement, grid, &found.affine),
         displacement_mm: Lengths::of(displacement, grid, &ffdp_image::image::Affine::identity()),

@@ -62,9 +62,10 @@ def test_every_flag_of_a_registration_is_in_the_stubs_or_about_files(command):
     tree = ast.parse((CRATE / "ffdp.pyi").read_text())
     register = next(node for node in tree.body if getattr(node, "name", "") == "register")
     named = {argument.arg.replace("_", "-") for argument in register.args.kwonlyargs}
-    # Of folders and lists, of images larger than memory or one device, of series, and of what is printed.
+    # Of folders and lists, of images larger than memory or one device, of series, and of what is printed or written.
     left_out = {
         *["fixed", "moving", "reference", "pairs", "output", "landmark-space", "format", "strict"],
+        *["jacobian", "label-names"],
         *["devices", "shards", "device-memory", "slabs", "resume", "overwrite", "ignore-disk"],
         *["checkpoint-every", "plan", "json", "quiet", "verbose", "help", "version"],
     }
