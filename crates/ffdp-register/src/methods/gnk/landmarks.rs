@@ -182,7 +182,7 @@ fn places_at(grid: &PeriodicGrid, velocity: &Sharded, at: &[[f64; 3]]) -> Result
     };
     let voxels: Vec<[usize; 3]> = at.iter().flat_map(around).collect();
     let values = grid.values_at(velocity, &voxels)?;
-    let place = |((p, corners), values): ((&[f64; 3], &[[usize; 3]]), &[[f64; 3]])| {
+    let place = |p: &[f64; 3], corners: &[[usize; 3]], values: &[[f64; 3]]| {
         let mut place = Place {
             corners: std::array::from_fn(|c| flat(corners[c], size)),
             weights: [0.0; 8],
@@ -206,7 +206,7 @@ fn places_at(grid: &PeriodicGrid, velocity: &Sharded, at: &[[f64; 3]]) -> Result
         place
     };
     let corners = voxels.chunks_exact(8).zip(values.chunks_exact(8));
-    Ok(at.iter().zip(corners).map(|(p, (c, v))| place(((p, c), v))).collect())
+    Ok(at.iter().zip(corners).map(|(p, (c, v))| place(p, c, v)).collect())
 }
 
 /// The voxels of all places, each once; corners become places in the list.
