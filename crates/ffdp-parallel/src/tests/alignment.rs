@@ -92,7 +92,8 @@ fn a_batch_of_maps_is_judged_as_one_after_the_other() {
                     let got = pair.losses(&maps).expect("readable");
                     let each = maps.iter().map(|map| pair.loss(map).expect("readable"));
                     let label = format!("{dtype:?} {parts} {masked:?} {similarity:?} {outside:?}");
-                    assert_close(&label, &got, &each.collect::<Vec<_>>(), rounding);
+                    // Information is a small difference of entropies, which are added in another order here.
+                    assert_close(&label, &got, &each.collect::<Vec<_>>(), 3.0 * rounding);
                 }
             }
         }
