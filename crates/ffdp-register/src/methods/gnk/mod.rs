@@ -4,10 +4,10 @@
 //! ```text
 //! minimise over v    D(m(1)) + beta / 2 |grad v|^2 + beta_div / 2 (div v)^2,   d_t m + v . grad m = 0
 //! ```
-//! `flow.rs` transport along a velocity · `landmarks.rs` points that drive it · `problem.rs` loss, gradient, Hessian · `precondition.rs` about its inverse ·
-//! `weights.rs` from a large `beta` to the one that is wanted · `level.rs` a level of a registration. Conjugate
-//! gradients and the line search are those of [`ffdp_optim`]. Lengths are in a unit in which the box of the fixed image
-//! has the volume of the paper's, `(2 pi)^3`: a `beta` means what it means there.
+//! `flow.rs` transport along a velocity · `landmarks.rs` points that drive it · `problem.rs` loss, gradient, Hessian ·
+//! `precondition.rs` about its inverse · `weights.rs` from a large `beta` to the one that is wanted · `level.rs` a level of
+//! a registration. Conjugate gradients and the line search are those of [`ffdp_optim`]. Lengths are in a unit in which the
+//! box of the fixed image has the volume of the paper's, `(2 pi)^3`: a `beta` means what it means there.
 
 mod flow;
 mod landmarks;
