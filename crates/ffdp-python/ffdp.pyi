@@ -255,7 +255,7 @@ def apply(
 
 def train(
     *,
-    out: _Path = "transmorph-run",
+    output: _Path = "transmorph-run",
     settings: _Path | dict[str, Any] | None = None,
     resume: bool = False,
     device: str | None = None,
@@ -263,7 +263,7 @@ def train(
 ) -> dict[str, Any]:
     """Trains a registration network; the recipe is the flags of `ffdp train` (`ffdp train --help`).
 
-    Everything is written to the folder `out`, which `predict` takes. Returns the folder, the best epoch, the number of
+    Everything is written to the folder `output`, which `predict` takes. Returns the folder, the best epoch, the number of
     steps and their seconds, and the evaluation of held-out pairs. Ctrl-C ends it after a step; `resume=True` goes on.
     """
 

@@ -48,7 +48,7 @@ pub fn train<'py>(
     to_python(
         py,
         &Summary {
-            folder: flags.arguments.out.display().to_string(),
+            folder: flags.arguments.output.display().to_string(),
             epoch: trained.epoch,
             steps: trained.steps,
             seconds_per_step: trained.seconds_per_step,

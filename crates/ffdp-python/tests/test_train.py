@@ -18,7 +18,7 @@ SHORT = {"size": 32, "pairs": 1, "epochs": 1, "plain": True}
 def model(tmp_path_factory):
     """A network that has seen one pair."""
     folder = tmp_path_factory.mktemp("model") / "run"
-    return ffdp.train(out=folder, **SHORT), folder
+    return ffdp.train(output=folder, **SHORT), folder
 
 
 def test_a_training_leaves_a_folder_and_figures(model):
@@ -26,10 +26,10 @@ def test_a_training_leaves_a_folder_and_figures(model):
     assert trained["folder"] == str(folder) and trained["epoch"] == 1 and trained["steps"] == 2
     assert all(len(pair["dice"]) == 2 for pair in trained["evaluation"]["pairs"])
     assert (folder / "report.html").exists() and (folder / "settings.toml").exists()
-    with pytest.raises(ffdp.InputError, match="--out must name a folder without a run in it"):
-        ffdp.train(out=folder, **SHORT)
+    with pytest.raises(ffdp.InputError, match="--output must name a folder without a run in it"):
+        ffdp.train(output=folder, **SHORT)
     with pytest.raises(TypeError, match="--epoch"):
-        ffdp.train(out=folder, epoch=3)
+        ffdp.train(output=folder, epoch=3)
 
 
 def test_a_prediction_is_that_of_the_command_line(command, model, pair, tmp_path):
@@ -62,7 +62,7 @@ def test_ctrl_c_ends_a_training_and_keeps_what_is_done(tmp_path):
         f"""
         import ffdp
         try:
-            ffdp.train(out={str(tmp_path / "run")!r}, size=32, pairs=2, epochs=1000, plain=True)
+            ffdp.train(output={str(tmp_path / "run")!r}, size=32, pairs=2, epochs=1000, plain=True)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
         """
