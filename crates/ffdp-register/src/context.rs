@@ -131,8 +131,12 @@ impl Run<'_> {
     }
 
     /// What images are read slab by slab for: that no device holds more than it must. Pools keep pages of the sizes that
-    /// the level before asked for, and what was dropped is in use until all that was recorded has been done.
-    pub fn settle(&self) -> Result<()> {
+    /// the level before asked for, and what was dropped is in use until all that was recorded has been done. Where shards
+    /// come and go, images that were kept of small levels go as well: a page stays for the smallest buffer in it.
+    pub fn settle(&mut self, places: &Places) -> Result<()> {
+        if places.exact.is_some() {
+            self.levels.clear();
+        }
         if self.whole {
             return Ok(());
         }

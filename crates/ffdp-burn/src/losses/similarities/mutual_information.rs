@@ -196,10 +196,9 @@ impl<T: Informative + Debug + Send + Sync> SimilarityLoss for T {
         let votes = tables(self.partial(pair), self.options());
         let total = votes.clone().sum_dim(2).sum_dim(1);
         let joint = votes / total.clamp_min(f64::from(f32::MIN_POSITIVE));
-        let mutual = Entropies::of(joint.clone()).mutual();
-        let losses = match self.divisor(joint) {
-            None => mutual.neg(),
-            Some(divisor) => (mutual.clamp_min(0.0) / divisor.clamp_min(TINY)).neg() + 1.0,
+        let losses = match self.information() {
+            Information::Mutual => mutual_information(joint).neg(),
+            Information::Normalized => normalized_mutual_information(joint).neg() + 1.0,
         };
         losses.reshape([entries, channels]).mean_dim(1).reshape([entries])
     }

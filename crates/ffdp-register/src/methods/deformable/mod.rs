@@ -220,7 +220,7 @@ impl Task<'_> {
 
     /// The images of the level.
     fn pair(&self, run: &mut Run, places: Places) -> Result<LevelPair> {
-        run.settle()?;
+        run.settle(&places)?;
         let pair = run.pair(self.grids.clone(), places)?;
         if self.index == 0 {
             pair.check_weights(&self.found.affine)?;
