@@ -7,6 +7,7 @@
 //! stored once more for the backward pass. Use [`crate::ops`] for work.
 
 mod compose;
+mod deform;
 mod gaussian;
 mod grid_sample;
 mod label_dice;
@@ -19,6 +20,7 @@ mod similarity;
 mod tests;
 
 pub use compose::{compose, exp};
+pub use deform::deform;
 pub use gaussian::gaussian;
 pub use grid_sample::{grid_sample, warp};
 pub use label_dice::label_dice;

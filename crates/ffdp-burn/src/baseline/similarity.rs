@@ -19,12 +19,19 @@ pub fn similarity(
     fixed: Tensor<5>,
 ) -> Tensor<1> {
     match similarity.measure() {
-        Some(Measure::Lncc(options)) => lncc(moved, fixed, &options, BoxFilter::Separable),
-        Some(Measure::SquaredDifference) => mse(moved, fixed),
-        Some(Measure::MutualInformation(options)) => mutual_information(moved, fixed, &options),
-        Some(Measure::NormalizedMutualInformation(options)) => {
-            normalized_mutual_information(moved, fixed, &options)
-        }
+        Some(measure) => loss_of(&measure, moved, fixed),
         None => similarity.loss(moved, fixed),
+    }
+}
+
+/// The loss of a measure.
+pub(super) fn loss_of(measure: &Measure, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
+    match measure {
+        Measure::Lncc(options) => lncc(moved, fixed, options, BoxFilter::Separable),
+        Measure::SquaredDifference => mse(moved, fixed),
+        Measure::MutualInformation(options) => mutual_information(moved, fixed, options),
+        Measure::NormalizedMutualInformation(options) => {
+            normalized_mutual_information(moved, fixed, options)
+        }
     }
 }

@@ -6,9 +6,13 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::BoxFilter;
 use crate::losses::{MutualInformation, Pair, SimilarityLoss, similarities};
+use crate::ops::deform::{
+    DeformImages, DeformMethod, DeformOptions, DeformState, Measure, Penalties, Update,
+};
+use crate::ops::grid_sample::Accumulation;
 use crate::ops::{
-    self, GaussianOptions, GridSampleOptions, HistogramOptions, LnccFloor, LnccOptions, Padding,
-    ParzenKernel,
+    self, GaussianOptions, GridSampleOptions, HistogramOptions, LnccFloor, LnccOptions, Moments,
+    Padding, ParzenKernel,
 };
 use ffdp_kit::testing::{assert_close, normal, tensor, to_f64, uniform};
 
@@ -223,6 +227,53 @@ fn gaussian_agrees() {
         let fused = |t: Inputs| ops::gaussian(t[0].clone(), &options);
         let baseline = |t: Inputs| super::gaussian(t[0].clone(), &options);
         agree(&format!("gaussian {sigma_voxels:?}"), &inputs, fused, baseline);
+    }
+}
+
+/// Ten iterations, with the rounding that Adam's direction passes on from one to the next.
+#[test]
+fn iterations_agree() {
+    let device = Device::flex();
+    let smooth = |shape: [usize; 5], seed| {
+        let noise = uniform(shape.iter().product(), 0.0, 1.0, seed);
+        let noise = tensor(&noise, shape, &device, DType::F64);
+        ops::gaussian(noise, &GaussianOptions::isotropic(1.5)).mul_scalar(2.0).sub_scalar(0.5)
+    };
+    let map = [1.02, 0.03, 0.0, 0.4, -0.02, 0.97, 0.01, -0.3, 0.0, 0.02, 1.01, 0.6];
+    let images = DeformImages {
+        fixed: smooth([1, 1, 9, 11, 14], 1),
+        moving: smooth([1, 1, 11, 11, 15], 2),
+        affine: tensor(&map, [1, 3, 4], &device, DType::F64),
+        masks: [None, None],
+    };
+    let bins = HistogramOptions { bins: 16, ..HistogramOptions::default() };
+    let lncc = Measure::Lncc(LnccOptions { window: 5, ..LnccOptions::default() });
+    let svf = DeformMethod::Svf { squarings: 4, accumulation: Accumulation::Reproducible };
+    let rough = Penalties { diffusion: 0.3, bending: 0.05, total_variation: 0.1 };
+    let of = |measure| DeformOptions {
+        displacement_scale: [[1.1, 0.0, 0.05], [0.0, 0.9, 0.0], [-0.05, 0.0, 1.0]],
+        step_voxels: [0.25, 0.2, 0.3],
+        ..DeformOptions::greedy(measure)
+    };
+    for options in [
+        of(lncc),
+        of(Measure::SquaredDifference),
+        of(Measure::MutualInformation(bins)),
+        of(Measure::NormalizedMutualInformation(bins)),
+        DeformOptions { penalties: rough, update: Update::Additive, ..of(lncc) },
+        DeformOptions { method: svf, penalties: rough, update: Update::Additive, ..of(lncc) },
+    ] {
+        let start = || {
+            let field = uniform(3 * 9 * 11 * 14, -0.4, 0.4, 3);
+            let field = tensor(&field, [1, 3, 9, 11, 14], &device, DType::F64);
+            vec![DeformState { field, moments: Moments::default() }]
+        };
+        let [(fused, of_fused), (composed, of_composed)] =
+            [ops::deform, super::deform].map(|deform| deform(&images, start(), &options, 10));
+        let label = format!("{options:?}");
+        assert_close(&label, &to_f64(composed), &to_f64(fused), 100.0 * ROUNDING);
+        let [found, expected] = [of_composed, of_fused].map(|state| to_f64(state[0].field.clone()));
+        assert_close(&label, &found, &expected, 100.0 * ROUNDING);
     }
 }
 

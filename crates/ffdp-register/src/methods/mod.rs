@@ -6,6 +6,7 @@
 //! displacement of few parameters as a [`TransformModel`]. Any other method is a [`Method`]: it has the images of its
 //! levels from a [`StageRun`], iterates as it likes and says what it has found.
 
+mod baseline;
 pub(super) mod deformable;
 mod discrete;
 mod ffd;
@@ -17,6 +18,7 @@ mod own;
 mod svf;
 mod syn;
 
+pub use baseline::BaselineGreedy;
 pub use discrete::{DiscreteRound, DiscreteSettings};
 pub use ffd::{FfdSettings, SplineGradient};
 pub use gnk::GnkSettings;

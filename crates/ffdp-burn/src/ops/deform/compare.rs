@@ -38,6 +38,16 @@ impl Measure {
         }
     }
 
+    /// The measures that losses stand for, over so many values: the inverse of [`Measure::loss`].
+    pub fn of_loss(&self, losses: Tensor<1>, values: usize) -> Tensor<1> {
+        let mean = match self {
+            Self::Lncc(_) | Self::NormalizedMutualInformation(_) => losses.neg().add_scalar(1.0),
+            Self::SquaredDifference => losses,
+            Self::MutualInformation(_) => losses.neg(),
+        };
+        mean.mul_scalar(values as f64)
+    }
+
     /// The sign of a step along the gradient.
     pub fn sign(&self) -> f64 {
         match self {

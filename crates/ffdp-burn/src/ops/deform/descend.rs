@@ -24,7 +24,7 @@ impl<B: Viewing + GaussianOps + AdamPieces + AdamOps + RegularityOps> Descending
 /// Keeps a division by the length of a step defined where there is no step.
 const NO_LENGTH: f64 = 1e-30;
 /// Differences in voxels above which the total variation counts lengths.
-const SMALL_DIFFERENCE: f64 = 1e-3;
+pub const SMALL_DIFFERENCE: f64 = 1e-3;
 
 /// The smoothed tensor.
 fn smooth<B: GaussianOps>(x: FloatTensor<B>, options: &GaussianOptions) -> FloatTensor<B> {

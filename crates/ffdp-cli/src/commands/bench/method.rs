@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
+use ffdp_register::methods::BaselineGreedy;
 use ffdp_register::{LevelSettings, Preset, Settings, Stage};
 
 use super::tables::REFERENCE;
@@ -19,6 +20,8 @@ pub enum BenchMethod {
     Affine,
     /// A deformation of the engine, by its name in settings, with its defaults: LNCC.
     Stage(&'static str),
+    /// The greedy method by Burn's own operations and its autodiff.
+    Baseline,
     /// The greedy warp of the coarsest resolution, on all finer ones.
     Upsampled,
     /// The network of --model, which sees the whole image at the resolution of its training.
@@ -42,7 +45,8 @@ static ALL: LazyLock<Vec<BenchMethod>> = LazyLock::new(|| {
     let stages = Stage::built_in().into_iter().filter(|(stage, _)| !stage.is_linear());
     let stages = stages.map(|(stage, _)| BenchMethod::Stage(stage.name()));
     let before = [BenchMethod::Identity, BenchMethod::Affine].into_iter();
-    let after = [BenchMethod::Upsampled, BenchMethod::Network, BenchMethod::Patches];
+    let after =
+        [BenchMethod::Baseline, BenchMethod::Upsampled, BenchMethod::Network, BenchMethod::Patches];
     before.chain(stages).chain(after).collect()
 });
 
@@ -56,6 +60,9 @@ impl ValueEnum for BenchMethod {
             Self::Identity => ("identity", "As the headers place the images"),
             Self::Affine => ("affine", "Moments, rigid, affine, down to 2 mm"),
             Self::Stage(name) => (*name, about(name)?),
+            Self::Baseline => {
+                ("baseline", "The greedy method by Burn's own operations and its autodiff")
+            }
             Self::Upsampled => {
                 ("upsampled", "The greedy warp of the coarsest resolution, on all finer ones")
             }
@@ -88,11 +95,21 @@ impl BenchMethod {
         let name = match self {
             Self::Identity | Self::Network | Self::Patches => return None,
             Self::Affine => return Some(affine(spacing_mm)),
-            Self::Upsampled => REFERENCE,
+            Self::Upsampled | Self::Baseline => REFERENCE,
             Self::Stage(name) => name,
         };
         let stage = stage(name)?.with_levels(levels(spacing_mm));
         Some(Settings { stages: vec![stage], ..Settings::default() })
+    }
+
+    /// The settings by the operations of the method.
+    pub fn by_its_operations(self, mut settings: Settings) -> Settings {
+        for stage in settings.stages.iter_mut().filter(|_| self == Self::Baseline) {
+            if let Stage::Greedy(greedy) = stage {
+                *stage = Stage::own(BaselineGreedy(greedy.clone()));
+            }
+        }
+        settings
     }
 
     /// Whether it needs a trained network.
@@ -113,6 +130,7 @@ impl fmt::Display for BenchMethod {
             Self::Identity => "identity",
             Self::Affine => "affine",
             Self::Stage(name) => name,
+            Self::Baseline => "greedy, baseline",
             Self::Upsampled => "greedy, upsampled",
             Self::Network => "network",
             Self::Patches => "network, patches",
@@ -167,7 +185,7 @@ mod tests {
             for spacing_mm in [0.01, 0.25, 0.9, 1.0, 3.0] {
                 if let Some(settings) = method.settings(spacing_mm) {
                     for settings in [shortened(&settings), settings] {
-                        let valid = settings.validate();
+                        let valid = method.by_its_operations(settings).validate();
                         valid.unwrap_or_else(|e| panic!("{method} {spacing_mm}: {e}"));
                     }
                 }

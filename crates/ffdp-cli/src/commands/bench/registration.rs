@@ -209,6 +209,8 @@ impl<'a> Bench<'a> {
         let Some(settings) = method.settings(pair.spacing_mm) else {
             return Ok(Some((Composite::default(), None)));
         };
+        let short = method.by_its_operations(shortened(&settings));
+        let settings = method.by_its_operations(settings);
         let [fixed, moving] = [&images.fixed, &images.moving].map(|image| image.geometry.clone());
         let disk = Forecast::of_registration(fixed.len() as u64, Written::all(&settings, true));
         let sizes = Sizes { fixed, moving, content: Content::PLAIN, labels: true };
@@ -219,7 +221,7 @@ impl<'a> Bench<'a> {
             return Ok(None);
         }
         if self.is_cold(method, pair.spacing_mm) {
-            find(images, &shortened(&settings), &self.device, &mut Silent)?;
+            find(images, &short, &self.device, &mut Silent)?;
         }
         let work =
             |meter: &mut Meter| TimedTransform::of(&find(images, &settings, &self.device, meter)?);
