@@ -62,6 +62,7 @@ mod guide {
     pages! {
         register_in_rust "register-in-rust"
         templates "templates"
+        atlases "atlases"
         own_loss "own-loss"
         own_op "own-op"
         own_method "own-method"

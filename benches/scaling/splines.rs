@@ -102,7 +102,7 @@ fn registration(
     let level = |&shrink| LevelSettings { shrink, iterations: settings.iterations };
     let ffd = FfdSettings {
         levels: settings.levels.iter().map(level).collect(),
-        similarity: Similarity::Nmi(MiSettings { bins }),
+        similarity: Similarity::Nmi(MiSettings { bins, ..MiSettings::default() }),
         spacing_mm: [settings.spacing * finest; 3],
         gradient,
         optimizer,

@@ -101,6 +101,8 @@ const HEADINGS: [(&str, &[&str]); 6] = [
             "loss",
             "regularizer",
             "smoothness",
+            "jacobian_weight",
+            "inverse_weight",
             "dice_weight",
             "epochs",
             "batch",

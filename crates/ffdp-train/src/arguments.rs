@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_loss_is_what_a_stage_has_or_a_name() {
-        let nmi = |bins| Similarity::Nmi(MiSettings { bins });
+        let nmi = |bins| Similarity::Nmi(MiSettings { bins, ..MiSettings::default() });
         let stage = Similarity::Lncc(LnccSettings { window: 5, ..LnccSettings::default() });
         for (text, flags, loss) in [
             ("", &[][..], lncc(9)),

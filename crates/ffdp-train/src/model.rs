@@ -44,7 +44,7 @@ impl Registration {
     }
 
     fn predict(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Predicted {
-        self.objective.operations.predict(&self.network, moving, fixed)
+        self.objective.predict(&self.network, moving, fixed)
     }
 }
 
@@ -129,8 +129,9 @@ pub struct Prediction {
 /// A device that cannot hand back its result.
 pub fn predict(model: &Registration, moving: Tensor<5>, fixed: Tensor<5>) -> Result<Prediction> {
     let started = Instant::now();
-    let displacement = model.predict(moving.clone(), fixed).displacement;
-    let moved = model.objective.operations.warp(moving, displacement.clone());
+    let operations = &model.objective.operations;
+    let displacement = operations.predict(&model.network, moving.clone(), fixed).displacement;
+    let moved = operations.warp(moving, displacement.clone());
     let read = |tensor: Tensor<5>| {
         let failed = |reason| Error::device("reading back a prediction", reason);
         tensor.try_into_vec_as::<f32>().map_err(failed)

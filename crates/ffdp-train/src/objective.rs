@@ -1,13 +1,17 @@
-//! What is minimised: `similarity(moving o phi, fixed) + weight * smoothness(u)`, and with labels
-//! `+ dice_weight * overlap`.
+//! What is minimised: `similarity(moving o phi, fixed) + weight * smoothness(u)`, with labels
+//! `+ dice_weight * overlap`, and where they are asked for
+//! `+ jacobian_weight * folds(u) + inverse_weight * |phi' o phi - id|^2`, `phi'` that of the pair turned round.
 
 use std::sync::Arc;
 
 use burn::tensor::{Device, Int, Tensor};
 use ffdp_burn::baseline;
-use ffdp_burn::losses::{SimilarityLoss, bending_energy, diffusion, label_dice_loss};
+use ffdp_burn::losses::{
+    SimilarityLoss, bending_energy, diffusion, jacobian_penalty, label_dice_loss, total_variation,
+};
 use ffdp_burn::ops;
 use ffdp_burn::ops::label_dice::LabelDiceOptions;
+use ffdp_burn::ops::regularity::SMALL_DIFFERENCE;
 use ffdp_image::Result;
 use ffdp_image::metrics::{DiceScores, dice, dice_of, warp_labels};
 use ffdp_nets::{Deformation, Network};
@@ -16,6 +20,9 @@ use ffdp_parallel::{DisplacementBounds, Sharded};
 use crate::data::{Item, Prepared};
 use crate::settings::{Regularizer, Settings};
 
+/// The Jacobian determinant below which a voxel folds.
+const FOLD: f64 = 0.0;
+
 /// The objective of a run.
 #[derive(Clone, Debug)]
 pub struct Objective {
@@ -23,6 +30,8 @@ pub struct Objective {
     pub operations: Operations,
     regularizer: Regularizer,
     weight: f64,
+    jacobian_weight: f64,
+    inverse_weight: f64,
     dice_weight: f64,
     evaluated_labels: Option<Arc<Vec<i32>>>,
 }
@@ -49,6 +58,8 @@ pub struct Predicted {
     pub displacement: Tensor<5>,
     /// Of it, what is to be smooth: all but the affine alignment.
     pub deformation: Tensor<5>,
+    /// The whole displacement of the pair turned round, where the objective asks for it.
+    pub back: Option<Tensor<5>>,
 }
 
 /// The terms of the objective, each `[1]`.
@@ -111,16 +122,13 @@ impl Operations {
     pub fn predict(&self, network: &Network, moving: Tensor<5>, fixed: Tensor<5>) -> Predicted {
         let Some(alignment) = &network.alignment else {
             let deformation = self.deformation(&network.deformation, moving, fixed);
-            return Predicted { displacement: deformation.clone(), deformation };
+            return Predicted { displacement: deformation.clone(), deformation, back: None };
         };
         let affine = alignment.forward(moving.clone(), fixed.clone());
         let moved = self.warp(moving, affine.clone());
         let deformation = self.deformation(&network.deformation, moved, fixed);
-        let displacement = match self {
-            Self::Fused(_) => ops::compose(affine, deformation.clone()),
-            Self::Baseline { .. } => baseline::compose(affine, deformation.clone()),
-        };
-        Predicted { displacement, deformation }
+        let displacement = self.compose(affine, deformation.clone());
+        Predicted { displacement, deformation, back: None }
     }
 
     fn deformation(&self, network: &Deformation, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
@@ -141,12 +149,32 @@ impl Operations {
         }
     }
 
+    fn compose(&self, outer: Tensor<5>, inner: Tensor<5>) -> Tensor<5> {
+        match self {
+            Self::Fused(_) => ops::compose(outer, inner),
+            Self::Baseline { .. } => baseline::compose(outer, inner),
+        }
+    }
+
+    fn folds(&self, displacement: Tensor<5>) -> Tensor<1> {
+        match self {
+            Self::Fused(_) => jacobian_penalty(displacement, FOLD),
+            Self::Baseline { .. } => baseline::jacobian_penalty(displacement, FOLD),
+        }
+    }
+
     fn smoothness(&self, displacement: Tensor<5>, regularizer: Regularizer) -> Tensor<1> {
         match (self, regularizer) {
             (Self::Fused(_), Regularizer::Diffusion) => diffusion(displacement),
             (Self::Fused(_), Regularizer::Bending) => bending_energy(displacement),
             (Self::Baseline { .. }, Regularizer::Diffusion) => baseline::diffusion(displacement),
             (Self::Baseline { .. }, Regularizer::Bending) => baseline::bending_energy(displacement),
+            (Self::Fused(_), Regularizer::TotalVariation) => {
+                total_variation(displacement, SMALL_DIFFERENCE)
+            }
+            (Self::Baseline { .. }, Regularizer::TotalVariation) => {
+                baseline::total_variation(displacement, SMALL_DIFFERENCE)
+            }
         }
     }
 
@@ -190,24 +218,53 @@ impl Objective {
             operations: Operations::new(settings),
             regularizer: settings.regularizer,
             weight: settings.smoothness_weight(),
+            jacobian_weight: settings.jacobian_weight,
+            inverse_weight: settings.inverse_weight,
             dice_weight: settings.dice_weight,
             evaluated_labels: evaluated_labels.map(|ids| Arc::new(ids.to_vec())),
         }
     }
 
+    /// What the network predicts for a pair, and for the pair turned round where that is asked for.
+    pub fn predict(&self, network: &Network, moving: Tensor<5>, fixed: Tensor<5>) -> Predicted {
+        let predicted = self.operations.predict(network, moving.clone(), fixed.clone());
+        let back = (self.inverse_weight > 0.0)
+            .then(|| self.operations.predict(network, fixed, moving).displacement);
+        Predicted { back, ..predicted }
+    }
+
     /// The terms of a step, and the moved image.
     pub fn terms(&self, item: &Item, predicted: Predicted) -> (Terms, Tensor<5>) {
-        let Predicted { displacement, deformation } = predicted;
+        let flaws = self.flaws(&predicted);
+        let Predicted { displacement, deformation, .. } = predicted;
         let moved = self.operations.warp(item.moving.image.clone(), displacement.clone());
         let similarity = self.operations.similarity(moved.clone(), item.fixed.image.clone());
         let smoothness = self.operations.smoothness(deformation, self.regularizer);
         let mut total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
+        if let Some(flaws) = flaws {
+            total = total + flaws;
+        }
         let mut overlap = Tensor::zeros([1], &displacement.device());
         if let Some((labels, ids)) = self.labels(item) {
             overlap = self.operations.overlap(labels, displacement, &ids);
             total = total + overlap.clone().mul_scalar(self.dice_weight);
         }
         (Terms { total, similarity, smoothness, overlap }, moved)
+    }
+
+    /// What folds cost, and a map back that does not lead back; `None` where neither counts.
+    fn flaws(
+        &self,
+        Predicted { displacement, deformation, back }: &Predicted,
+    ) -> Option<Tensor<1>> {
+        let folds = (self.jacobian_weight > 0.0)
+            .then(|| self.operations.folds(deformation.clone()).mul_scalar(self.jacobian_weight));
+        let inverse = back.clone().map(|back| {
+            let off = self.operations.compose(back, displacement.clone());
+            // Of vectors, not of components.
+            (off.clone() * off).mean().mul_scalar(3.0 * self.inverse_weight)
+        });
+        folds.into_iter().chain(inverse).reduce(Tensor::add)
     }
 
     /// [`terms`](Self::terms) of a step whose images and displacement are in parts, and the moved image.
@@ -228,8 +285,15 @@ impl Objective {
         let smoothness = match self.regularizer {
             Regularizer::Diffusion => ffdp_parallel::ops::diffusion(deformation),
             Regularizer::Bending => ffdp_parallel::ops::bending_energy(deformation),
+            Regularizer::TotalVariation => {
+                ffdp_parallel::ops::total_variation(deformation, SMALL_DIFFERENCE)
+            }
         };
         let mut total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
+        if self.jacobian_weight > 0.0 {
+            let folds = ffdp_parallel::ops::jacobian_penalty(deformation, FOLD);
+            total = total + folds.mul_scalar(self.jacobian_weight);
+        }
         let mut overlap = Tensor::zeros([1], &total.device());
         if let Some((labels, ids)) = self.labels(item) {
             overlap = ffdp_parallel::ops::label_dice_loss(labels, displacement, &bounds, &ids);
@@ -289,6 +353,42 @@ mod tests {
 
         fn usual_gain(&self) -> f64 {
             20.0
+        }
+    }
+
+    /// A shift by two voxels along x with and without the shift back, and a field that mirrors x.
+    #[test]
+    fn folds_and_inconsistent_inverses_cost_what_they_are() {
+        let shift = |along_x: f32| {
+            let shape = [1, 1, 4, 5, 6];
+            let x = Tensor::<5>::full(shape, along_x, &Device::flex());
+            let still = Tensor::zeros(shape, &Device::flex());
+            Tensor::cat(vec![x, still.clone(), still], 1)
+        };
+        let ramp = Tensor::<1>::from_floats([0.0, -2.0, -4.0, -6.0, -8.0, -10.0], &Device::flex());
+        let ramp = ramp.reshape([1, 1, 1, 1, 6]).expand([1, 1, 4, 5, 6]);
+        let still = ramp.zeros_like();
+        let mirrored = Tensor::cat(vec![ramp, still.clone(), still], 1);
+        for baseline in [false, true] {
+            let weights = Settings {
+                jacobian_weight: 3.0,
+                inverse_weight: 0.5,
+                baseline,
+                ..Settings::default()
+            };
+            let objective = Objective::new(&weights, None);
+            let cost = |displacement: &Tensor<5>, back: Option<Tensor<5>>| {
+                let [displacement, deformation] = [displacement.clone(), displacement.clone()];
+                let flaws = objective.flaws(&Predicted { displacement, deformation, back });
+                flaws.expect("folds count").into_scalar::<f32>()
+            };
+            assert_eq!(cost(&shift(2.0), Some(shift(-2.0))), 0.0);
+            assert_eq!(cost(&shift(2.0), Some(shift(0.0))), 0.5 * 4.0);
+            // Its determinant is -1 everywhere.
+            assert_eq!(cost(&mirrored, None), 3.0);
+            let none = Objective::new(&Settings { baseline, ..Settings::default() }, None);
+            let [displacement, deformation] = [mirrored.clone(), mirrored.clone()];
+            assert!(none.flaws(&Predicted { displacement, deformation, back: None }).is_none());
         }
     }
 

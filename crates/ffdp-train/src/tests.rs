@@ -102,7 +102,8 @@ fn two_devices_train_as_one() {
     // Three pairs in both directions: the last step of an epoch is half as large.
     let flags = ["--epochs", "2", "--batch", "4", "--pairs", "3", "--learning-rate", "1e-4"];
     let more = ["--size", "32x40x36", "--drop-path", "0", "--dice-weight", "0.5", "--affine"];
-    let flags = [&flags[..], &more].concat();
+    let rough = ["--regularizer", "total-variation", "--jacobian-weight", "0.5"];
+    let flags = [&flags[..], &more, &rough].concat();
     let short = |out: &Path| {
         let out = out.to_str().expect("a temporary folder has a plain name");
         parse(&[&["--output", out, "--plain"], &flags[..]].concat())
@@ -162,6 +163,7 @@ fn what_devices_cannot_share_is_refused() {
     for (share, flags, expected) in [
         (Share::Pairs, &[][..], "--batch must give each of the 2 devices a pair"),
         (Share::Volume, &["--baseline"], "--baseline cannot be computed in parts"),
+        (Share::Volume, &["--inverse-weight", "1"], "--inverse-weight cannot be computed"),
         (Share::Volume, &["--head", "bspline"], "--head bspline cannot be predicted in parts"),
     ] {
         let error = crate::run(&short(&out, flags), &two(share)).expect_err(expected).to_string();
@@ -181,6 +183,7 @@ fn baseline_and_fused_operations_train_alike() {
         let losses = ["fused", "baseline"].map(|name| {
             let out = folder.path().join(name);
             let mut flags = vec!["--epochs", "1", "--integrate", "--dice-weight", "1"];
+            flags.extend(["--jacobian-weight", "1", "--inverse-weight", "0.1"]);
             flags.extend(["--learning-rate", "1e-4", "--loss", loss]);
             if name == "baseline" {
                 flags.push("--baseline");
@@ -248,6 +251,7 @@ fn impossible_settings_are_refused_with_a_way_out() {
         (&["--epochs", "0"], "--epochs must be at least 1"),
         (&["--learning-rate", "0"], "--learning-rate must lie"),
         (&["--smoothness=-1"], "--smoothness must be finite"),
+        (&["--inverse-weight=-1"], "--inverse-weight must be finite"),
         (&["--augment-noise", "2"], "--augment-noise must lie in 0..1"),
         (&["--data", "/nowhere-at-all"], "/nowhere-at-all"),
     ] {

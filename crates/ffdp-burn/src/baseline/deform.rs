@@ -8,8 +8,9 @@ use super::{bending_energy, compose, diffusion, exp, gaussian, grid_sample, tota
 use crate::ops::GridSampleOptions;
 use crate::ops::adam::{AdamConstants, AdamOptions, Moments};
 use crate::ops::deform::{
-    DeformImages, DeformMethod, DeformOptions, DeformState, Penalties, SMALL_DIFFERENCE, Update,
+    DeformImages, DeformMethod, DeformOptions, DeformState, Penalties, Update,
 };
+use crate::ops::regularity::SMALL_DIFFERENCE;
 
 /// Iterations of the greedy method or of a stationary velocity, by Adam; see [`crate::ops::deform()`].
 ///

@@ -28,4 +28,4 @@ pub use lncc::{BoxFilter, lncc};
 pub use mse::mse;
 pub use mutual_information::{joint_histogram, mutual_information, normalized_mutual_information};
 pub use regularity::{bending_energy, diffusion, jacobian, jacobian_penalty, total_variation};
-pub use similarity::similarity;
+pub use similarity::{knows, similarity};

@@ -4,7 +4,7 @@ use burn::Tensor;
 
 use super::{BoxFilter, lncc, mse, mutual_information, normalized_mutual_information};
 use crate::losses::SimilarityLoss;
-use crate::ops::Measure;
+use crate::ops::{GradientMode, HistogramMode, Measure};
 
 /// The loss of a similarity; one without fused kernels is composed as it is.
 ///
@@ -21,6 +21,18 @@ pub fn similarity(
     match similarity.measure() {
         Some(measure) => loss_of(&measure, moved, fixed),
         None => similarity.loss(moved, fixed),
+    }
+}
+
+/// Whether autodiff finds the gradient that the settings of a similarity ask for: not the approximation of
+/// [`lncc`], and not that of votes for whole bins.
+pub fn knows(similarity: &dyn SimilarityLoss) -> bool {
+    match similarity.measure() {
+        Some(Measure::Lncc(options)) => options.gradient == GradientMode::Exact,
+        Some(
+            Measure::MutualInformation(options) | Measure::NormalizedMutualInformation(options),
+        ) => options.mode == HistogramMode::Exact,
+        Some(Measure::SquaredDifference) | None => true,
     }
 }
 

@@ -9,12 +9,12 @@ use crate::level::Solver;
 use crate::report::Stop;
 use crate::settings::{LevelSettings, Similarity};
 use ffdp_burn::baseline;
-use ffdp_burn::ops::{DeformImages, DeformOptions, DeformState, GradientMode, Measure, Moments};
+use ffdp_burn::ops::{DeformImages, DeformOptions, DeformState, Moments};
 use ffdp_burn::transform::Displacement;
 use ffdp_image::error::{Error, Result};
 
 /// The [greedy method](GreedySettings) of [`baseline::deform`]: the same levels, steps and end, no fused operation.
-/// It knows LNCC and squared differences, Adam, images in one piece without masks.
+/// It knows what has a [`Measure`](ffdp_burn::ops::Measure), Adam, and images of one channel in one piece, without masks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BaselineGreedy(pub GreedySettings);
 
@@ -84,14 +84,11 @@ impl Method for BaselineGreedy {
 
     fn validate(&self) -> Result<()> {
         FieldMethod::validate(&self.0)?;
-        let measure = self.0.similarity.loss().measure();
-        let known = match measure {
-            Some(Measure::Lncc(options)) => options.gradient == GradientMode::Exact,
-            Some(Measure::SquaredDifference) => true,
-            _ => false,
-        };
+        let loss = self.0.similarity.loss();
+        let known = loss.measure().is_some() && baseline::knows(&*loss);
         if !known || self.0.optimizer.first_order().adam().is_none() {
-            let what = "the baseline knows LNCC (its exact gradient) and mse, and Adam";
+            let what =
+                "the baseline knows lncc, mse, mi and nmi with their exact gradients, and Adam";
             let given = format_args!("{:?} by {:?}", self.0.similarity, self.0.optimizer);
             return Err(Error::invalid(what, given, "use the greedy method"));
         }
@@ -104,8 +101,9 @@ impl Method for BaselineGreedy {
     }
 
     fn refuses(&self, given: &StageInputs) -> Option<String> {
-        let fits = !given.parts && given.masked == [false; 2];
-        (!fits)
-            .then(|| "the baseline has its images in one piece on one device, without masks".into())
+        let fits = !given.parts && given.masked == [false; 2] && given.channels == 1;
+        (!fits).then(|| {
+            "it knows images of one channel in one piece on one device, without masks".into()
+        })
     }
 }

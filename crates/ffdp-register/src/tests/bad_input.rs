@@ -102,7 +102,7 @@ fn settings_without_meaning_are_refused() {
         (greedy(GreedySettings { similarity: lncc(7, 0.0), ..default() }), ["epsilon", "0.0"]),
         (
             greedy(GreedySettings {
-                similarity: Similarity::Mi(MiSettings { bins: 4 }),
+                similarity: Similarity::Mi(MiSettings { bins: 4, ..MiSettings::default() }),
                 ..default()
             }),
             ["bins", "4"],

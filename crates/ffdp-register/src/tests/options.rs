@@ -6,9 +6,10 @@ use super::{found, little_smoothing, mean_error, pair_of, register, short, warp}
 use crate::{
     LevelSettings, Problem, Settings, Silent, Similarity, Stage,
     methods::{GreedySettings, SvfSettings, SynSettings},
-    settings::{OptimizerSettings, Regularization},
+    settings::{LnccSettings, MiSettings, OptimizerSettings, Regularization},
 };
 use ffdp_burn::losses;
+use ffdp_burn::ops::{GradientMode, HistogramMode, LnccFloor, ParzenKernel};
 use ffdp_image::image::Volume;
 use ffdp_image::metrics::jacobian;
 use ffdp_kit::testing::to_f64;
@@ -66,6 +67,40 @@ fn every_optimizer_finds_a_known_warp() {
     // No two of them are the same method.
     let distinct = (0..fields.len()).all(|i| fields[..i].iter().all(|field| *field != fields[i]));
     assert!(distinct);
+}
+
+/// The approximate gradient of ANTs, and the ways to count votes: each finds the warp, and none is another's name.
+#[test]
+fn similarities_as_the_papers_set_them_find_a_known_warp() {
+    let pair = pair_of(40, 3);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    let ants = LnccSettings {
+        gradient: GradientMode::AntsApproximate,
+        floor: LnccFloor::Denominator,
+        ..LnccSettings::default()
+    };
+    let exact = LnccSettings { gradient: GradientMode::Exact, ..ants };
+    let mi = |kernel, mode| Similarity::Mi(MiSettings { kernel, mode, ..MiSettings::default() });
+    let gaussian = ParzenKernel::Gaussian { sigma_bins: 0.5 };
+    let similarities = [
+        Similarity::Lncc(ants),
+        Similarity::Lncc(exact),
+        mi(ParzenKernel::BSpline3, HistogramMode::Exact),
+        mi(ParzenKernel::BSpline3, HistogramMode::Approximate),
+        mi(gaussian, HistogramMode::Exact),
+        mi(ParzenKernel::Linear, HistogramMode::Exact),
+    ];
+    let mut fields: Vec<Vec<f32>> = Vec::new();
+    for similarity in similarities {
+        let stage = Stage::Greedy(GreedySettings { similarity: similarity.clone(), ..short() });
+        let field = warp(&found(&problem, stage)).to_vec().expect("readable");
+        let after = mean_error(&field, &pair);
+        println!("{similarity:?}: {after:.3} voxels");
+        // Of 1.7 voxels.
+        assert!(after < 0.8, "{similarity:?}: {after} voxels");
+        assert!(!fields.contains(&field), "{similarity:?}");
+        fields.push(field);
+    }
 }
 
 #[test]

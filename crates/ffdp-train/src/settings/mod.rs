@@ -7,6 +7,7 @@ mod loss;
 
 use std::path::PathBuf;
 
+use ffdp_burn::baseline;
 use ffdp_burn::losses::similarities::{LnccSettings, Similarity};
 use ffdp_image::{Error, Result};
 use ffdp_nets::{
@@ -44,6 +45,15 @@ pub struct Settings {
     /// mse]
     #[cfg_attr(feature = "cli", arg(long))]
     pub smoothness: Option<f64>,
+
+    /// Weight of what the Jacobian determinant falls below zero by, the mean over all voxels; 0 leaves folds alone
+    #[cfg_attr(feature = "cli", arg(long, default_value_t = 0.0))]
+    pub jacobian_weight: f64,
+
+    /// Weight of the inconsistency with the inverse: the mean squared distance, in voxels, between a point and where the
+    /// map and that of the pair turned round take it; the network sees every pair twice
+    #[cfg_attr(feature = "cli", arg(long, default_value_t = 0.0))]
+    pub inverse_weight: f64,
 
     /// Weight of soft Dice over the labels that both images have; 0 trains without labels
     #[cfg_attr(feature = "cli", arg(long, default_value_t = 0.0))]
@@ -149,12 +159,14 @@ pub struct Settings {
 /// `--regularizer`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Regularizer {
     /// Mean squared first differences of the displacement
     Diffusion,
     /// Mean squared second differences, which leave affine maps free
     Bending,
+    /// Mean length of the differences, which lets the displacement slide along surfaces
+    TotalVariation,
 }
 
 /// `--network`
@@ -225,6 +237,8 @@ impl Default for Settings {
             bins: None,
             regularizer: Regularizer::Diffusion,
             smoothness: None,
+            jacobian_weight: 0.0,
+            inverse_weight: 0.0,
             dice_weight: 0.0,
             integrate: false,
             network: NetworkArg::Transmorph,
@@ -285,6 +299,10 @@ impl Settings {
             return Err(Error::invalid(what, own, "train with Objective in a loop of your own"));
         }
         self.loss.validate()?;
+        if self.baseline && !baseline::knows(&*self.loss.loss()) {
+            let what = "--baseline follows exact gradients and spreads every vote";
+            return Err(Error::invalid(what, &self.loss, "leave gradient and mode at exact"));
+        }
         let channels = self.loss.loss().least_channels();
         if channels > 1 {
             let what = "images of a training have one channel, the image itself";
@@ -321,9 +339,12 @@ impl Settings {
             let what = "--seed must fit a settings file, at most 9223372036854775807";
             return Err(Error::invalid(what, self.seed, "use a smaller one"));
         }
-        for (flag, weight) in
-            [("--smoothness", self.smoothness_weight()), ("--dice-weight", self.dice_weight)]
-        {
+        for (flag, weight) in [
+            ("--smoothness", self.smoothness_weight()),
+            ("--jacobian-weight", self.jacobian_weight),
+            ("--inverse-weight", self.inverse_weight),
+            ("--dice-weight", self.dice_weight),
+        ] {
             if !(weight >= 0.0 && weight.is_finite()) {
                 let what = format!("{flag} must be finite and not negative");
                 return Err(Error::invalid(what, weight, "leave the flag out for the default"));

@@ -94,6 +94,11 @@ impl Team {
                     "leave one of them out, or use --share pairs",
                 ))
             }
+            Share::Volume if devices > 1 && settings.inverse_weight > 0.0 => Err(Error::invalid(
+                "--inverse-weight cannot be computed in parts of a volume",
+                "--share volume",
+                "leave one of them out, or use --share pairs",
+            )),
             Share::Volume if devices > 1 && settings.baseline => Err(Error::invalid(
                 "--baseline cannot be computed in parts of a volume",
                 "--share volume",

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::losses::{Pair, PairGradients, SimilarityLoss, counted};
 use crate::ops::lncc::{LnccCall, LnccOps, lncc_sum, weighted_lncc_sum};
-use crate::ops::{GaussianOptions, LnccFloor, LnccOptions, Measure, gaussian, lncc};
+use crate::ops::{GaussianOptions, GradientMode, LnccFloor, LnccOptions, Measure, gaussian, lncc};
 use ffdp_image::error::{Error, Result};
 
 /// Local normalised cross-correlation, `1 - mean(n)`; see [`lncc`](crate::ops::lncc()). In 0..1.
@@ -133,11 +133,13 @@ pub struct LnccSettings {
     /// Where `epsilon` is added. Default `common`, so that equal images are not moved; `denominator` is that
     /// of the FFDP paper.
     pub floor: LnccFloor,
+    /// Which gradient is followed. Default `exact`; `ants-approximate` is that of ANTs and of the FFDP paper's figures.
+    pub gradient: GradientMode,
 }
 
 impl Default for LnccSettings {
     fn default() -> Self {
-        Self { window: 7, epsilon: 1e-5, floor: LnccFloor::Common }
+        Self { window: 7, epsilon: 1e-5, floor: LnccFloor::Common, gradient: GradientMode::Exact }
     }
 }
 
@@ -148,8 +150,8 @@ impl LnccSettings {
     }
 
     pub(super) fn options(self) -> LnccOptions {
-        let Self { window, epsilon, floor } = self;
-        LnccOptions { window, epsilon, floor, ..LnccOptions::default() }
+        let Self { window, epsilon, floor, gradient } = self;
+        LnccOptions { window, epsilon, floor, gradient, ..LnccOptions::default() }
     }
 
     pub(super) fn validate(self) -> Result<()> {

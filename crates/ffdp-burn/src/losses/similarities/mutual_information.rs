@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::losses::{Pair, PairGradients, SimilarityLoss};
 use crate::ops::information::{InformationOps, TINY};
 use crate::ops::joint_histogram::{Binning, JointHistogramOps, joint_votes};
-use crate::ops::{HistogramOptions, Information, Measure, information_loss};
+use crate::ops::{
+    HistogramMode, HistogramOptions, Information, Measure, ParzenKernel, information_loss,
+};
 use ffdp_image::error::{Error, Result};
 
 /// Negative mutual information in nats, averaged over the batch (Mattes et al. 2001).
@@ -42,30 +44,49 @@ pub struct MutualInformation(pub HistogramOptions);
 pub struct NormalizedMutualInformation(pub HistogramOptions);
 
 /// Settings of the mutual information.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MiSettings {
-    /// Bins of each image's intensities, 8 to 256, spread by the cubic B-spline. Default 32 (FFDP
-    /// paper).
+    /// Bins of each image's intensities, 8 to 256. Default 32 (FFDP paper).
     pub bins: usize,
+    /// How a voxel's vote is spread over them: `linear`, `bspline3` or `{ gaussian = { sigma_bins = 0.5 } }`. Default:
+    /// the cubic B-spline (Mattes et al. 2003).
+    pub kernel: ParzenKernel,
+    /// Whether every vote is spread, or the finished table: `exact` or `approximate`, the faster of the FFDP paper. Default
+    /// `exact`.
+    pub mode: HistogramMode,
 }
 
 impl Default for MiSettings {
     fn default() -> Self {
-        Self { bins: 32 }
+        let HistogramOptions { bins, kernel, mode } = HistogramOptions::default();
+        Self { bins, kernel, mode }
     }
 }
 
 impl MiSettings {
     pub(super) fn options(self) -> HistogramOptions {
-        HistogramOptions { bins: self.bins, ..HistogramOptions::default() }
+        let Self { bins, kernel, mode } = self;
+        HistogramOptions { bins, kernel, mode }
     }
 
     pub(super) fn validate(self) -> Result<()> {
-        if (8..=256).contains(&self.bins) {
+        if self.kernel == ParzenKernel::Delta {
+            let what = "votes for whole bins have no gradient";
+            let hint = "use bspline3; ffd counts whole bins with gradient = \"finite_differences\"";
+            return Err(Error::invalid(what, "kernel = \"delta\"", hint));
+        }
+        if let ParzenKernel::Gaussian { sigma_bins } = self.kernel
+            && !(0.25..=2.0).contains(&sigma_bins)
+        {
+            let what = "sigma_bins of mutual information must lie in 0.25..2";
+            return Err(Error::invalid(what, sigma_bins, "0.5 is a usual one"));
+        }
+        let least = self.options().least_bins();
+        if (least..=256).contains(&self.bins) {
             return Ok(());
         }
-        let what = "the bins of mutual information must lie in 8..256";
+        let what = format!("the bins of mutual information must lie in {least}..256");
         Err(Error::invalid(what, self.bins, "32 is the usual number"))
     }
 }

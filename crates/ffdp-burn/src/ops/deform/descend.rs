@@ -10,7 +10,7 @@ use super::{DeformOptions, DeformPlan, FieldState, Measure, Penalties, Update};
 use crate::ops::adam::{AdamConstants, AdamOps, AdamOptions, AdamPieces, UpdatedMoments};
 use crate::ops::gaussian::{Direction, GaussianOps, GaussianOptions};
 use crate::ops::grid_sample::Accumulation;
-use crate::ops::regularity::{RegularityOps, Roughness};
+use crate::ops::regularity::{RegularityOps, Roughness, SMALL_DIFFERENCE};
 
 use super::views::Viewing;
 
@@ -23,8 +23,6 @@ impl<B: Viewing + GaussianOps + AdamPieces + AdamOps + RegularityOps> Descending
 
 /// Keeps a division by the length of a step defined where there is no step.
 const NO_LENGTH: f64 = 1e-30;
-/// Differences in voxels above which the total variation counts lengths.
-pub const SMALL_DIFFERENCE: f64 = 1e-3;
 
 /// The smoothed tensor.
 fn smooth<B: GaussianOps>(x: FloatTensor<B>, options: &GaussianOptions) -> FloatTensor<B> {

@@ -39,7 +39,6 @@ mod tests;
 mod views;
 
 pub use compare::Measure;
-pub(crate) use descend::SMALL_DIFFERENCE;
 pub use options::{DeformMethod, DeformOptions, Optimizer, Penalties, Update};
 pub use state::{FieldState, FieldStates};
 

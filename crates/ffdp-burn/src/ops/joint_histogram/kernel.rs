@@ -13,8 +13,11 @@
 //!
 //! Everything else, the scaling to sum 1 and the padding of the table among it, follows.
 
+use serde::{Deserialize, Serialize};
+
 /// How a vote is spread over the bins, by the distance `t` from a bin's centre, in bins.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum ParzenKernel {
     /// All to the bin that the intensity lies in. No gradient.
     Delta,

@@ -23,6 +23,7 @@ use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::Shape;
+use serde::{Deserialize, Serialize};
 
 mod autodiff;
 #[cfg(feature = "cube")]
@@ -35,7 +36,8 @@ mod tests;
 pub use kernel::ParzenKernel;
 
 /// How the votes are counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum HistogramMode {
     /// Every voxel spreads its vote over the support of the kernel.
     #[default]
@@ -77,6 +79,11 @@ impl HistogramOptions {
         self.bins - 2 * self.kernel.radius()
     }
 
+    /// Fewest bins, of which one vote's reach on either side is padding.
+    pub(crate) fn least_bins(&self) -> usize {
+        (2 * self.kernel.radius() + 4).max(8)
+    }
+
     pub(crate) fn check(&self) {
         let Self { bins, kernel, .. } = *self;
         assert!(
@@ -89,7 +96,7 @@ impl HistogramOptions {
                 "joint_histogram: sigma must lie in 0.25..=2 bins, got {sigma_bins}"
             );
         }
-        let least = 2 * kernel.radius() + 4;
+        let least = self.least_bins();
         assert!(
             bins >= least,
             "joint_histogram: {kernel:?} needs at least {least} bins, of which {} are padding, got \

@@ -38,7 +38,8 @@ mod flex;
 mod tests;
 
 /// Which gradient [`lncc`] propagates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum GradientMode {
     /// The derivative of the value.
     #[default]

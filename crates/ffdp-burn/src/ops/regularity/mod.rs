@@ -127,10 +127,13 @@ pub fn bending_energy(displacement: Tensor<5>) -> Tensor<1> {
     roughness(displacement, Roughness::Bending)
 }
 
+/// Differences in voxels above which the total variation of a registration counts lengths.
+pub const SMALL_DIFFERENCE: f64 = 1e-3;
+
 /// Total variation: mean length of the differences of all components, so that a field may slide along
 /// a surface at the price of the step alone. In voxels per voxel; 0 for translations. Differentiable
 /// (first order) for a positive `epsilon`, the difference in voxels at which the length begins;
-/// 1e-3 suits registration.
+/// [`SMALL_DIFFERENCE`] suits registration.
 ///
 /// # Shapes
 /// displacement `[N, 3, D, H, W]`; result `[1]`.

@@ -336,7 +336,7 @@ fn stages_and_settings_without_meaning_are_refused() {
         Stage::Moments(settings)
     };
     let stages = |stages| Settings { stages, ..Settings::default() };
-    let few_bins = Similarity::Nmi(MiSettings { bins: 4 });
+    let few_bins = Similarity::Nmi(MiSettings { bins: 4, ..MiSettings::default() });
     for (settings, words) in [
         (stages(vec![greedy(), affine()]), ["before deformable", "[\"greedy\", \"affine\"]"]),
         (stages(vec![affine(), moments(&|_| {})]), ["first stage", "[\"affine\", \"moments\"]"]),
