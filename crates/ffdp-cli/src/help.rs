@@ -115,6 +115,7 @@ const HEADINGS: [(&str, &[&str]); 6] = [
             "attachment",
             "data_sigma",
             "sigma",
+            "kernel",
             "methods",
         ],
     ),

@@ -2,6 +2,8 @@
 
 use std::f64::consts::{LOG2_E, SQRT_2};
 
+use serde::{Deserialize, Serialize};
+
 use crate::formula::{Expr, Formula, Variables, Vector};
 
 /// A radial kernel `k(r)`, `r = |x - y|`. Every width is named by its formula.
@@ -26,6 +28,18 @@ pub enum Kernel {
     Energy,
     /// A sum of kernels with their weights.
     Sum(Vec<(f64, Kernel)>),
+}
+
+/// How a kernel of deformations decays. Its second derivatives are bounded, so that the velocities have a flow: those of
+/// [`Kernel::Laplacian`] are not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Decay {
+    /// [`Kernel::Gaussian`], its width the standard deviation.
+    #[default]
+    Gaussian,
+    /// [`Kernel::Cauchy`], its width where it has fallen to a half: distant points are taken along as well.
+    Cauchy,
 }
 
 /// How directions `a`, `b` enter a product `k(x - y) h(a, b)`; for unit normals or tangents.
@@ -55,7 +69,16 @@ impl Kernel {
 
     /// A sum of gaussians of equal weight.
     pub fn gaussians(sigmas: &[f64]) -> Self {
-        Self::Sum(sigmas.iter().map(|sigma| (1.0, Self::gaussian(*sigma))).collect())
+        Self::sum_of(Decay::Gaussian, sigmas)
+    }
+
+    /// A sum of kernels of equal weight that decay in the same way.
+    pub fn sum_of(decay: Decay, widths: &[f64]) -> Self {
+        let kernel = |&width: &f64| match decay {
+            Decay::Gaussian => Self::gaussian(width),
+            Decay::Cauchy => Self::Cauchy { scale: width },
+        };
+        Self::Sum(widths.iter().map(|width| (1.0, kernel(width))).collect())
     }
 
     /// The sigmas and scales, in the order in which the kernel holds them.

@@ -45,7 +45,7 @@ mod surface;
 pub mod tensors;
 
 pub use formula::Formula;
-pub use kernel::{Directions, Kernel};
+pub use kernel::{Decay, Directions, Kernel};
 pub use normalized::{Scaling, bistochastic_scaling, normalized_product};
 pub use product::{
     directed_product, kernel_product, kernel_product_of_widths, kernel_product_to_x,

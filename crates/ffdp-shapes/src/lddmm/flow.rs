@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::hamiltonian::{Hamiltonian, Metric};
 use super::path::{Path, Scheme};
 use super::settings::LddmmSettings;
-use crate::kernel::Kernel;
+use crate::kernel::{Decay, Kernel};
 use crate::shape::{Position, Shape};
 use crate::tensors::{TensorOptions, to_points, to_tensor};
 
@@ -18,8 +18,11 @@ use crate::tensors::{TensorOptions, to_points, to_tensor};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedFlow {
-    /// Standard deviations of the kernel, in mm.
+    /// Widths of the kernel, in mm.
     pub sigmas_mm: Vec<f64>,
+    /// How it decays.
+    #[serde(default)]
+    pub decay: Decay,
     /// The metric.
     pub metric: Metric,
     /// The integration.
@@ -47,8 +50,10 @@ impl Flow {
         control_points_mm: Vec<Position>,
         momenta: Vec<Position>,
     ) -> Self {
-        let LddmmSettings { sigmas_mm, metric, scheme, steps, .. } = settings.clone();
-        Self { saved: SavedFlow { sigmas_mm, metric, scheme, steps, control_points_mm, momenta } }
+        let LddmmSettings { sigmas_mm, decay, metric, scheme, steps, .. } = settings.clone();
+        let flow =
+            SavedFlow { sigmas_mm, decay, metric, scheme, steps, control_points_mm, momenta };
+        Self { saved: flow }
     }
 
     /// A deformation as it was saved.
@@ -75,8 +80,8 @@ impl Flow {
     }
 
     fn hamiltonian(&self) -> Hamiltonian {
-        let SavedFlow { sigmas_mm, metric, .. } = &self.saved;
-        Hamiltonian { kernel: Kernel::gaussians(sigmas_mm), metric: *metric }
+        let SavedFlow { sigmas_mm, decay, metric, .. } = &self.saved;
+        Hamiltonian { kernel: Kernel::sum_of(*decay, sigmas_mm), metric: *metric }
     }
 
     fn path(&self, place: TensorOptions) -> Path {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::hamiltonian::{Hamiltonian, Metric};
 use super::path::Scheme;
 use crate::attachment::Attachment;
-use crate::kernel::Kernel;
+use crate::kernel::{Decay, Kernel};
 use crate::shape::Shape;
 
 /// More cells are not needed to steer a few hundred control points.
@@ -16,8 +16,11 @@ const ENOUGH_CELLS: usize = 2500;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LddmmSettings {
-    /// Standard deviations of the deformation's kernel in mm, a sum of gaussians: how far a point takes others along.
+    /// Widths of the deformation's kernel in mm, a sum of one for each: how far a point takes others along. Standard
+    /// deviations of gaussians.
     pub sigmas_mm: Vec<f64>,
+    /// How the kernel decays. Default: as a gaussian.
+    pub decay: Decay,
     /// Classical or normalised kernels.
     pub metric: Metric,
     /// How unlike shapes are.
@@ -87,7 +90,7 @@ impl LddmmSettings {
 
     /// What points cost that move.
     pub fn hamiltonian(&self) -> Hamiltonian {
-        Hamiltonian { kernel: Kernel::gaussians(&self.sigmas_mm), metric: self.metric }
+        Hamiltonian { kernel: Kernel::sum_of(self.decay, &self.sigmas_mm), metric: self.metric }
     }
 }
 
@@ -96,6 +99,7 @@ impl Default for LddmmSettings {
     fn default() -> Self {
         Self {
             sigmas_mm: vec![8.0, 4.0],
+            decay: Decay::Gaussian,
             metric: Metric::Classical,
             attachment: Attachment::Varifolds { sigmas_mm: vec![5.0, 2.5], oriented: true },
             fidelity: 100.0,

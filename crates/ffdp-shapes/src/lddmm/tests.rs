@@ -5,10 +5,10 @@ use ffdp_image::image::Affine;
 use ffdp_kit::testing::{normal, tensor, to_f64};
 
 use super::*;
-use crate::Kernel;
 use crate::attachment::Attachment;
 use crate::shape::{Shape, norm, self_intersections, sub, surface_distance};
 use crate::tensors::number;
+use crate::{Decay, Kernel};
 
 fn state(count: usize, seed: u64) -> [Tensor<2>; 2] {
     let device = Device::flex();
@@ -21,15 +21,22 @@ fn hamiltonian(metric: Metric) -> Hamiltonian {
 
 const METRICS: [Metric; 2] = [Metric::Classical, Metric::Normalised];
 
+/// Each metric with each kernel.
+fn hamiltonians() -> impl Iterator<Item = Hamiltonian> {
+    [Decay::Gaussian, Decay::Cauchy].into_iter().flat_map(|decay| {
+        let kernel = Kernel::sum_of(decay, &[0.8]);
+        METRICS.map(|metric| Hamiltonian { kernel: kernel.clone(), metric })
+    })
+}
+
 fn largest(values: &[f64]) -> f64 {
     values.iter().fold(0.0, |m, v| m.max(v.abs()))
 }
 
 #[test]
 fn motion_is_the_gradient_of_the_energy() {
-    for metric in METRICS {
+    for h in hamiltonians() {
         let [q, p] = state(9, 1);
-        let h = hamiltonian(metric);
         let (_, slopes) = h.motion(&q, &p);
         let [velocity, force] = slopes.map(to_f64);
         let values = [to_f64(q), to_f64(p)];
@@ -47,28 +54,27 @@ fn motion_is_the_gradient_of_the_energy() {
             (shifted(1e-5) - shifted(-1e-5)) / 2e-5
         };
         // Twenty iterations leave 1e-6 of the normalisation at worst.
-        let tolerance = if metric == Metric::Classical { 1e-8 } else { 1e-5 };
+        let tolerance = if h.metric == Metric::Classical { 1e-8 } else { 1e-5 };
         for i in 0..27 {
             let errors = [slope(1, i) - velocity[i], slope(0, i) + force[i]];
-            assert!(largest(&errors) < tolerance, "{metric:?} {i}: {errors:?}");
+            assert!(largest(&errors) < tolerance, "{h:?} {i}: {errors:?}");
         }
     }
 }
 
 #[test]
 fn momentum_is_conserved_and_energy_to_the_order_of_the_scheme() {
-    for metric in METRICS {
+    for h in hamiltonians() {
         let [q, p] = state(20, 3);
         let p = p * 0.3;
-        let h = hamiltonian(metric);
         let path = Path::shoot(&h, [q.clone(), p.clone()], Scheme::Rk4, 10, 1.0);
         let total = |p: &Tensor<2>| to_f64(p.clone().sum_dim(0));
         let [_, end] = path.end();
         let change: Vec<f64> = total(end).iter().zip(total(&p)).map(|(a, b)| a - b).collect();
-        assert!(largest(&change) < 1e-13, "{metric:?}: {change:?}");
+        assert!(largest(&change) < 1e-13, "{h:?}: {change:?}");
         let energy = |[q, p]: &[Tensor<2>; 2]| number(h.energy(q, p)).unwrap();
         let [before, after] = [energy(&[q, p]), energy(path.end())];
-        assert!((after / before - 1.0).abs() < 1e-4, "{metric:?}: {before} {after}");
+        assert!((after / before - 1.0).abs() < 1e-4, "{h:?}: {before} {after}");
     }
 }
 
@@ -222,13 +228,17 @@ fn surfaces_are_matched_and_their_flow_carries_space_without_folds() {
 }
 
 #[test]
-fn landmarks_are_matched_in_both_metrics() {
+fn landmarks_are_matched_in_both_metrics_by_both_kernels() {
     let device = Device::flex();
     let source = Shape::cloud(Shape::sphere(5.0, 1).points).unwrap();
     let target = bent(&source);
-    for metric in METRICS {
+    for Hamiltonian { kernel, metric } in hamiltonians() {
+        let cauchy =
+            matches!(&kernel, Kernel::Sum(parts) if matches!(parts[0].1, Kernel::Cauchy { .. }));
+        let decay = if cauchy { Decay::Cauchy } else { Decay::Gaussian };
         let settings = LddmmSettings {
             metric,
+            decay,
             control_spacing_mm: 0.0,
             iterations: 25,
             ..settings(Attachment::Landmarks)
@@ -287,6 +297,7 @@ fn the_mean_of_two_spheres_lies_between_them() {
 fn damaged_flows_and_settings_are_refused() {
     let saved = SavedFlow {
         sigmas_mm: vec![1.0],
+        decay: Decay::Gaussian,
         metric: Metric::Classical,
         scheme: Scheme::Rk2,
         steps: 4,

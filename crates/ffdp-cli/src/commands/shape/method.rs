@@ -10,7 +10,7 @@ use ffdp_image::io::read_toml;
 use ffdp_shapes::attachment::{Attachment, advised_sigmas};
 use ffdp_shapes::lddmm::{Iteration, LddmmSettings, Metric, Scheme};
 use ffdp_shapes::shape::width_advice;
-use ffdp_shapes::{Position, Shape};
+use ffdp_shapes::{Decay, Position, Shape};
 
 use crate::failure::{Failure, Result};
 use crate::printer::Printer;
@@ -30,6 +30,24 @@ enum Compare {
     Transport,
 }
 
+/// How a kernel of deformations decays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KernelChoice {
+    /// exp(-r^2 / 2 sigma^2).
+    Gaussian,
+    /// 1 / (1 + r^2 / sigma^2): distant points are taken along as well.
+    Cauchy,
+}
+
+impl From<KernelChoice> for Decay {
+    fn from(choice: KernelChoice) -> Self {
+        match choice {
+            KernelChoice::Gaussian => Self::Gaussian,
+            KernelChoice::Cauchy => Self::Cauchy,
+        }
+    }
+}
+
 /// Flags of a deformation.
 #[derive(Debug, Args)]
 pub struct MethodArguments {
@@ -47,6 +65,9 @@ pub struct MethodArguments {
     /// or half of its thickness, which is less, and half of that].
     #[arg(short, long, value_name = "MM,..", value_delimiter = ',')]
     sigma: Vec<f64>,
+    /// How the deformation's kernel decays [default: gaussian].
+    #[arg(long, value_enum, value_name = "HOW")]
+    kernel: Option<KernelChoice>,
     /// Distance of control points in mm; 0 takes all points [default: three quarters of the
     /// narrower width].
     #[arg(long, value_name = "MM")]
@@ -114,6 +135,9 @@ impl MethodArguments {
         }
         if !self.sigma.is_empty() {
             settings.sigmas_mm.clone_from(&self.sigma);
+        }
+        if let Some(kernel) = self.kernel {
+            settings.decay = kernel.into();
         }
         if self.normalised {
             settings.metric = Metric::Normalised;
