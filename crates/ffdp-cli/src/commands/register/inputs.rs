@@ -22,6 +22,7 @@ use crate::in_parallel::in_parallel;
 use crate::label_names::LabelNames;
 use crate::nan_policy::NanPolicy;
 use crate::printer::Printer;
+use crate::result::PairVolumes;
 use ffdp_register::{Problem, Settings, Source};
 
 /// The images and what belongs to them, checked as far as they were read.
@@ -170,25 +171,14 @@ impl Inputs {
     }
 }
 
-/// What is held whole.
-#[derive(Clone, Copy)]
-pub struct Volumes<'a> {
-    pub fixed: &'a Volume,
-    pub moving: &'a Volume,
-    pub fixed_labels: Option<&'a LabelMap>,
-    pub moving_labels: Option<&'a LabelMap>,
-    /// Those that --labels asks for.
-    pub label_ids: Option<&'a [i32]>,
-}
-
 impl Inputs {
     /// # Panics
     /// If they are read slab by slab.
-    pub fn volumes(&self) -> Volumes<'_> {
+    pub fn volumes(&self) -> PairVolumes<'_> {
         let (fixed, fixed_labels) = self.fixed.whole();
         let (moving, moving_labels) = self.moving.whole();
         let label_ids = self.label_ids.as_deref();
-        Volumes { fixed, moving, fixed_labels, moving_labels, label_ids }
+        PairVolumes { fixed, moving, fixed_labels, moving_labels, label_ids }
     }
 }
 

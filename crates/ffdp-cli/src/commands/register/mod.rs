@@ -81,7 +81,7 @@ fn register(request: &RegisterArguments, hosts: &Hosts) -> Result<()> {
         true => print_to_stdout(&to_json(&measures)?),
         false => summarise(request.quiet, || summary(&measures)),
     }?;
-    strictly(request, &measures.assessment)
+    strictly(request, &measures.result.assessment)
 }
 
 /// With --strict a result that failed is a failure of the command.

@@ -31,6 +31,7 @@ use crate::printer::{Printer, say};
 use crate::progress::ProgressPrinter;
 use crate::report::html;
 use crate::report::measures::{Measures, Seconds};
+use crate::result::ResultMeasures;
 use crate::watch::Watch;
 
 /// A device, opened.
@@ -279,12 +280,13 @@ impl Registrations {
             }
             write_text(&files.metrics, &to_json(&measures)?)?;
             files.checkpoint.clear()?;
-            measures.assessment.reasons.iter().for_each(|reason| printer.warning(reason));
+            measures.result.assessment.reasons.iter().for_each(|reason| printer.warning(reason));
             Ok(Some(measures))
         });
         let measures = reported.inspect_err(|failure| failed(&mut output, failure))?;
         if let (Some(mut output), Some(measures)) = (output, &measures) {
-            let Measures { assessment, loss, peak_memory_bytes, .. } = measures;
+            let Measures { result, peak_memory_bytes, .. } = measures;
+            let ResultMeasures { assessment, loss, .. } = result;
             output.journal().event(
                 "end",
                 json!({"verdict": assessment.verdict, "reasons": assessment.reasons,

@@ -23,8 +23,8 @@ use super::method::{MethodArguments, to_toml, warnings, watch};
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
 use crate::printer::{Printer, summarise};
-use crate::report::measures::Folds;
 use crate::report::shapes::{ShapeReport, page};
+use crate::result::Folds;
 
 /// Cells of the carried grid along the longest side of the source: at least, and at most.
 const GRID_CELLS: [f64; 2] = [24.0, 96.0];
