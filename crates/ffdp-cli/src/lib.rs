@@ -38,6 +38,7 @@ mod time;
 mod watch;
 mod words;
 
+pub use commands::input::Reading;
 pub use device::DeviceChoice;
 pub use failure::Failure;
 pub use nan_policy::NanPolicy;

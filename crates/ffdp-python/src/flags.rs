@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use ffdp_cli::{DeviceChoice, Failure, NanPolicy, SettingsArguments, in_any_case};
+use ffdp_cli::{DeviceChoice, Failure, Reading, SettingsArguments, in_any_case};
 use ffdp_image::Error;
 use ffdp_train::TrainArguments;
 use ffdp_train::predict::CheckpointChoice;
@@ -18,16 +18,6 @@ use tempfile::NamedTempFile;
 
 use crate::errors::{Refusal, Result};
 use crate::json::to_toml;
-
-/// How images are read.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub struct Reading {
-    /// Of a file with several volumes, the one to use.
-    #[arg(long)]
-    pub volume: Option<usize>,
-    #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
-    pub nan_policy: NanPolicy,
-}
 
 /// Where to compute.
 #[derive(Clone, Copy, Debug, clap::Args)]

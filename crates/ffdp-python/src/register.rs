@@ -3,7 +3,8 @@
 use burn::tensor::Device;
 use ffdp_burn::transform::{Composite, Displacement, Step};
 use ffdp_cli::{
-    Failure, HeldResult, NanPolicy, PairVolumes, ResultMeasures, ResultRequest, SettingsArguments,
+    Failure, HeldResult, NanPolicy, PairVolumes, Reading, ResultMeasures, ResultRequest,
+    SettingsArguments,
 };
 use ffdp_image::image::{LabelMap, Volume};
 use ffdp_image::io::images::read_volumes;
@@ -13,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::Result;
-use crate::flags::{Read, Reading, RegisterFlags, read};
+use crate::flags::{Read, RegisterFlags, read};
 use crate::image_argument::ImageArgument;
 use crate::landmarks::{pair_of, two};
 use crate::observer::Watch;

@@ -88,7 +88,7 @@ impl Inputs {
     /// # Errors
     /// When a result would overwrite an input, or an image is a label map.
     pub fn check(request: &RegisterArguments, files: &Files) -> Result<()> {
-        if request.slabs && request.nan_policy != NanPolicy::Error {
+        if request.slabs && request.reading.nan_policy != NanPolicy::Error {
             return Err(Failure::user(
                 "--slabs reads images as they are: NaN and infinite voxels are an error",
                 "repair the image, or leave out --nan-policy",
@@ -112,10 +112,10 @@ impl Inputs {
         opening: Opening,
         printer: Printer,
     ) -> Result<Self> {
-        let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
+        let reading = request.reading;
         let side = |files: SideFiles| match opening {
             Opening::Whole => files.read(reading),
-            Opening::Slabs | Opening::SlabsToHelp => files.open(request.volume, opening),
+            Opening::Slabs | Opening::SlabsToHelp => files.open(request.reading.volume, opening),
         };
         let [fixed, moving] = SideFiles::of(request);
         let (fixed, moving) = in_parallel(|| side(fixed), || side(moving));
