@@ -1,7 +1,7 @@
 //! How the help of a command with many flags is laid out: flags under headings, in an order that people read.
 //!
-//! `-h` is the short help: a flag has a line, the first sentence of what is said about it (if that is long, its
-//! part before a semicolon or colon), and the flags of the heading "Advanced" are left out. `--help` has
+//! `-h` is the short help: a flag has a line, the first sentence of what is said about it (if that is long, without its
+//! default, and its part before a semicolon or colon), and the flags of the heading "Advanced" are left out. `--help` has
 //! everything. A flag that no list names is advanced.
 
 use clap::builder::{PossibleValue, StyledStr};
@@ -176,8 +176,11 @@ fn shortened(arg: Arg) -> Arg {
     };
     let values = values(&arg);
     let first = help.split_once(". ").map_or(&*help, |(first, _)| first);
-    let start = || [';', ':'].iter().find_map(|end| Some(first.split_once(*end)?.0));
-    let short = if first.len() > LONGEST { start().unwrap_or(first) } else { first };
+    let short =
+        [" [default", ";", ":"].iter().fold(first, |text, end| match text.split_once(end) {
+            Some((start, _)) if text.len() > LONGEST => start,
+            _ => text,
+        });
     let hidden = arg.is_hide_possible_values_set() || !values.is_empty();
     let short = short.to_string();
     arg.hide_possible_values(hidden).help(short).long_help(help + &values)
@@ -307,6 +310,19 @@ mod tests {
             assert!(long.contains(&flag), "no {flag} in {long}");
         }
         assert!(!short.contains("--beta-div") && long.contains("gnk"), "{short}");
+    }
+
+    #[test]
+    fn a_flag_has_a_line_of_a_terminal_in_the_short_help() {
+        let mut command = laid_out(Arguments::command());
+        for name in ["train", "predict", "synth", "import"] {
+            let short = command.find_subcommand_mut(name).expect("a command").render_help();
+            let short = short.to_string();
+            let lines = short.lines().filter(|line| !line.starts_with("Usage:"));
+            let wide: Vec<&str> = lines.filter(|line| line.chars().count() > SCREEN[0]).collect();
+            assert!(wide.is_empty(), "{name}: {wide:#?}");
+            assert!(!short.contains("[default\n"), "{short}");
+        }
     }
 
     #[test]

@@ -1,104 +1,12 @@
 //! `ffdp`: registration of 3-D images on the command line.
-//!
-//! parse > run > exit code. Data goes to stdout, talk to stderr. Exit codes: 0 all is well,
-//! 1 the input or the request cannot be worked with, 2 a defect of this program or the device, 3 (with --strict) a
-//! registration that failed.
-//! One file per command in `commands/`; what they share is next to it.
 
-mod affine_parts;
-mod args;
-mod checkpoint;
-mod cohort;
-mod commands;
-mod device;
-mod disk;
-mod failure;
-mod hash;
-mod help;
-mod hosts;
 mod huge_pages;
-mod in_parallel;
-mod interrupt;
-mod journal;
-mod json;
-mod label_names;
-mod leftovers;
-mod manifest;
-mod memory;
-mod mesh;
-mod names;
-mod nan_policy;
-mod output;
-mod pairs;
-mod printer;
-mod progress;
-mod report;
-mod settings;
-mod time;
-mod watch;
-mod words;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-
-use args::{Arguments, Command};
-use clap::FromArgMatches;
 
 #[global_allocator]
 static ALLOCATOR: huge_pages::HugePages = huge_pages::HugePages;
 
-/// What the user asks for; words of a choice in any case.
-fn arguments() -> Result<Arguments, clap::Error> {
-    let mut command = words::in_any_case(args::command());
-    let found = command.try_get_matches_from_mut(std::env::args_os())?;
-    Arguments::from_arg_matches(&found).map_err(|error| error.format(&mut command))
-}
-
 fn main() -> ExitCode {
-    if let Err(failure) = device::DeviceChoice::of_environment() {
-        let code = failure.exit_code();
-        printer::failure(failure);
-        return ExitCode::from(code);
-    }
-    let arguments = match arguments() {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            // Help and version go to stdout and are no failure; clap would exit with 2 otherwise.
-            let _ = error.print();
-            return ExitCode::from(u8::from(error.use_stderr()));
-        }
-    };
-    let run = || match &arguments.command {
-        Command::Register(request) => commands::register::run(request),
-        Command::Apply(request) => commands::apply::run(request),
-        Command::Convert(request) => commands::convert::run(request),
-        Command::Compose(request) => commands::compose::run(request),
-        Command::Fuse(request) => commands::fuse::run(request),
-        Command::Invert(request) => commands::invert::run(request),
-        Command::Info(request) => commands::info::run(request),
-        Command::Measure(request) => commands::measure::run(request),
-        Command::Plan(request) => commands::plan::run(request),
-        Command::Completions(request) => commands::completions::run(request, args::command()),
-        Command::Man => commands::man::run(args::command()),
-        Command::Bench(request) => commands::bench::run(request),
-        Command::Shape(request) => commands::shape::run(request),
-        Command::Synth(request) => commands::synth::run(request),
-        Command::Template(request) => commands::template::run(request),
-        Command::Train(request) => commands::train::run_command(request),
-        Command::Import(request) => commands::import::run(request),
-        Command::Predict(request) => commands::predict::run(request),
-    };
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(failure)) => {
-            let code = failure.exit_code();
-            printer::failure(failure);
-            ExitCode::from(code)
-        }
-        // The panic's own message is on stderr already.
-        Err(_) => {
-            printer::say("error: this is a defect of ffdp; please report it with the lines above");
-            ExitCode::from(2)
-        }
-    }
+    ffdp_cli::main()
 }

@@ -3,13 +3,13 @@
 use burn::tensor::{Device, Tensor};
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::{Composite, GridMap};
+use ffdp_cli::Failure;
 use ffdp_image::Error;
 use ffdp_image::image::{Geometry, LabelMap, SmoothImage, SmoothKernel, Volume, download};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{Refusal, Result};
-use crate::failure::Failure;
 use crate::flags::{ApplyFlags, Read, Reader, read};
 use crate::image::Image;
 use crate::image_argument::ImageArgument;

@@ -1,6 +1,7 @@
 //! What goes wrong, as exceptions with the words of the command line: `ffdp.Error`, and kinds of it that are also
 //! Python's own.
 
+use ffdp_cli::Failure;
 use ffdp_image::Error;
 use pyo3::exceptions::{
     PyException, PyMemoryError, PyOSError, PyRuntimeError, PyTypeError, PyValueError,
@@ -8,8 +9,6 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
-
-use crate::failure::Failure;
 
 /// What ends a function of this module.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use ffdp_cli::{DeviceChoice, Failure, Reading, SettingsArguments, in_any_case};
 use ffdp_image::Error;
 use ffdp_train::TrainArguments;
 use ffdp_train::predict::CheckpointChoice;
@@ -15,23 +16,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 use tempfile::NamedTempFile;
 
-use crate::device::DeviceChoice;
 use crate::errors::{Refusal, Result};
-use crate::failure::Failure;
 use crate::json::to_toml;
-use crate::nan_policy::NanPolicy;
-use crate::settings::SettingsArguments;
-use crate::words::in_any_case;
-
-/// How images are read.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub struct Reading {
-    /// Of a file with several volumes, the one to use.
-    #[arg(long)]
-    pub volume: Option<usize>,
-    #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
-    pub nan_policy: NanPolicy,
-}
 
 /// Where to compute.
 #[derive(Clone, Copy, Debug, clap::Args)]

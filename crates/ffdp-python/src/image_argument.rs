@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ffdp_cli::{Failure, NanPolicy, Reading};
 use ffdp_image::Error;
 use ffdp_image::image::{Affine, Geometry, LabelMap, Volume};
 use ffdp_image::io::images::{INTENT_LABEL, header, read_labels, read_volume, read_volume_at};
@@ -9,10 +10,7 @@ use pyo3::prelude::*;
 
 use crate::arrays::{kind_of, numeric};
 use crate::errors::{Refusal, Result};
-use crate::failure::Failure;
-use crate::flags::Reading;
 use crate::image::{Image, turned, turned_rows};
-use crate::nan_policy::NanPolicy;
 
 /// What a caller may pass as an image: a file, or an image in memory.
 pub enum ImageArgument {

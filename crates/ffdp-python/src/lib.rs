@@ -5,8 +5,7 @@
 //! and world), then `register.rs`. `ffdp.pyi` has the types and what each function does, `docs/python.md` how it is used.
 //!
 //! Settings have the names of the command line's flags, because they are those flags: keyword arguments become the words
-//! of a command line (`flags.rs`), which the command line's own code reads. That code has no library of its own, so its
-//! files are compiled here as well.
+//! of a command line (`flags.rs`), which the command line's own code reads (`ffdp-cli`).
 
 mod apply;
 mod arrays;
@@ -16,7 +15,6 @@ mod image;
 mod image_argument;
 mod json;
 mod landmarks;
-mod measures;
 mod observer;
 mod predict;
 mod register;
@@ -24,35 +22,12 @@ mod registration;
 mod train;
 mod transform;
 
-/// Files of the command line, in which each finds the others at the root of its crate.
-macro_rules! of_the_command_line {
-    ($($file:literal $module:ident)*) => {
-        $(
-            #[path = $file]
-            #[allow(dead_code, reason = "the command line uses more of it")]
-            mod $module;
-        )*
-    };
-}
-
-of_the_command_line! {
-    "../../ffdp-cli/src/affine_parts.rs" affine_parts
-    "../../ffdp-cli/src/device.rs" device
-    "../../ffdp-cli/src/failure.rs" failure
-    "../../ffdp-cli/src/label_names.rs" label_names
-    "../../ffdp-cli/src/names.rs" names
-    "../../ffdp-cli/src/nan_policy.rs" nan_policy
-    "../../ffdp-cli/src/report/measures.rs" report_measures
-    "../../ffdp-cli/src/settings/mod.rs" settings
-    "../../ffdp-cli/src/time.rs" time
-    "../../ffdp-cli/src/words.rs" words
-}
-
 use pyo3::prelude::*;
 
 /// Registration of 3-D images: finds the deformation that carries one image onto another.
 #[pymodule]
-fn ffdp(m: &Bound<PyModule>) -> PyResult<()> {
+#[pyo3(name = "ffdp")]
+fn module(m: &Bound<PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::add_to(m)?;
     m.add_class::<image::Image>()?;

@@ -6,6 +6,7 @@ use std::time::Instant;
 use burn::tensor::Device;
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::{Composite, Step};
+use ffdp_cli::{Folds, shows_all};
 use ffdp_image::Result as Found;
 use ffdp_image::image::{LabelMap, Volume};
 use ffdp_image::metrics::{Compared, SimilarityMeasures, dice, jacobian};
@@ -22,7 +23,6 @@ use crate::flags::{PredictFlags, Read, read};
 use crate::image_argument::ImageArgument;
 use crate::observer::Watch;
 use crate::registration::{self, Registration};
-use crate::report_measures::{Folds, shows_all};
 use crate::transform::placed_on;
 
 /// Registers two images with a trained network; see the stubs of the module.

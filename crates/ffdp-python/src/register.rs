@@ -1,24 +1,25 @@
 //! `ffdp.register`: the library's registration of images that Python has.
 
 use burn::tensor::Device;
-use ffdp_burn::transform::Composite;
+use ffdp_burn::transform::{Composite, Displacement, Step};
+use ffdp_cli::{
+    Failure, HeldResult, NanPolicy, PairVolumes, Reading, ResultMeasures, ResultRequest,
+    SettingsArguments,
+};
 use ffdp_image::image::{LabelMap, Volume};
 use ffdp_image::io::images::read_volumes;
+use ffdp_image::metrics::tre_of_mapped;
 use ffdp_register::{Problem, Register, Settings};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::Result;
-use crate::failure::Failure;
-use crate::flags::{Read, Reading, RegisterFlags, read};
+use crate::flags::{Read, RegisterFlags, read};
 use crate::image_argument::ImageArgument;
 use crate::landmarks::{pair_of, two};
-use crate::measures::{Asked, Pair, measured};
-use crate::nan_policy::NanPolicy;
 use crate::observer::Watch;
-use crate::registration::Registration;
-use crate::settings::SettingsArguments;
-use crate::transform::composite_of;
+use crate::registration::{Found, Registration};
+use crate::transform::{composite_of, placed_on};
 
 /// Finds the transform that carries the moving image onto the fixed one; see the stubs of the module for all arguments.
 #[pyfunction]
@@ -62,8 +63,8 @@ pub fn register<'py>(
     });
     watch.check()?;
     let found = found?;
-    let asked = Asked { background: flags.background, inverse: !flags.no_inverse };
-    let (found, measures) = py.detach(|| measured(&found, &pair, &settings, asked))?;
+    let request = ResultRequest { background: flags.background, inverse: !flags.no_inverse };
+    let (found, measures) = py.detach(|| pair.measured(found, &settings, request))?;
     py.check_signals()?;
     let worth = (&measures.assessment, &measures.stages[..]);
     Registration::new(py, found, worth, &measures, Some(&settings))
@@ -123,6 +124,58 @@ impl Side {
             labels: ImageArgument::optional(labels, names[2])?,
             names,
         })
+    }
+}
+
+/// The images that were registered, and what is measured besides them.
+struct Pair {
+    fixed: Volume,
+    moving: Volume,
+    fixed_labels: Option<LabelMap>,
+    moving_labels: Option<LabelMap>,
+    /// Those that are measured; all where none are named.
+    label_ids: Option<Vec<i32>>,
+    landmarks: Option<[Vec<[f64; 3]>; 2]>,
+}
+
+impl Pair {
+    /// Measures a result, and reads back what the device has of it.
+    fn measured(
+        &self,
+        mut found: ffdp_register::Registration,
+        settings: &Settings,
+        request: ResultRequest,
+    ) -> ffdp_image::Result<(Found, ResultMeasures)> {
+        let host = Device::flex();
+        let landmarks = self.landmarks.as_ref().map(|[fixed, moving]| {
+            let before = found.before()?.map_points(fixed)?;
+            tre_of_mapped(&before, &found.map_points(fixed)?, moving)
+        });
+        let landmarks = landmarks.transpose()?;
+        let transform = placed_on(&found.transform()?, &host)?;
+        let held = HeldResult::of(&mut found, self.volumes(), request)?;
+        let measures = held.measures(&found, self.volumes(), settings, landmarks)?;
+        let inverse = held
+            .inverse
+            .map(|(values, _)| Displacement::from_vec(values, self.fixed.geometry.clone(), &host));
+        let inverse = inverse.transpose()?.map(Step::Displacement);
+        let backward = Composite::from(found.affine)
+            .inverse()?
+            .then(Composite::new(inverse.into_iter().collect()));
+        let [_, warped] = held.images;
+        let warped_labels = held.labels.map(|[_, after]| after);
+        let inverse = request.inverse.then_some(backward);
+        Ok((Found { warped, warped_labels, transform, inverse }, measures))
+    }
+
+    fn volumes(&self) -> PairVolumes<'_> {
+        PairVolumes {
+            fixed: &self.fixed,
+            moving: &self.moving,
+            fixed_labels: self.fixed_labels.as_ref(),
+            moving_labels: self.moving_labels.as_ref(),
+            label_ids: self.label_ids.as_deref(),
+        }
     }
 }
 

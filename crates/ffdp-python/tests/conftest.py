@@ -128,6 +128,12 @@ def command():
 
 
 @pytest.fixture(scope="session")
+def sitk():
+    """SimpleITK, where it is installed."""
+    return pytest.importorskip("SimpleITK", reason="SimpleITK is not installed")
+
+
+@pytest.fixture(scope="session")
 def found(pair):
     """The result that several tests look at."""
     return ffdp.register(pair.files["fixed"], pair.files["moving"], preset="fast")

@@ -12,7 +12,7 @@ CRATE = Path(__file__).parent.parent
 PAGE = CRATE / "../../docs/python.md"
 
 
-def test_the_programs_of_the_guide_run(pair, tmp_path, monkeypatch):
+def test_the_programs_of_the_guide_run(sitk, pair, tmp_path, monkeypatch):
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
     assert len(blocks) >= 4
     monkeypatch.chdir(pair.folder)

@@ -3,7 +3,6 @@
 import nibabel
 import numpy as np
 import pytest
-import SimpleITK as sitk
 
 import ffdp
 
@@ -26,7 +25,7 @@ def test_a_file_is_read_as_nibabel_reads_it(pair):
         np.testing.assert_allclose(image.affine, other.affine, rtol=1e-12, atol=1e-12)
 
 
-def test_files_that_are_written_are_read_by_both(pair, tmp_path):
+def test_files_that_are_written_are_read_by_both(sitk, pair, tmp_path):
     for name, ending in [("moving", "nii.gz"), ("moving", "nrrd"), ("moving_labels", "nii")]:
         array, affine = pair.arrays[name], pair.affines["moving"]
         path = tmp_path / f"{name}.{ending}"
@@ -39,7 +38,7 @@ def test_files_that_are_written_are_read_by_both(pair, tmp_path):
         assert np.array_equal(ffdp.Image.read(path).array, array)
 
 
-def test_images_of_nibabel_and_simpleitk_are_the_same_image(pair):
+def test_images_of_nibabel_and_simpleitk_are_the_same_image(sitk, pair):
     file = pair.files["moving"]
     direct = ffdp.apply(None, file, file)
     for image in [nibabel.load(file), sitk.ReadImage(str(file))]:
@@ -51,7 +50,7 @@ def test_images_of_nibabel_and_simpleitk_are_the_same_image(pair):
         np.testing.assert_allclose(onto.affine, direct.affine, atol=1e-4)
 
 
-def test_images_are_handed_to_nibabel_and_simpleitk(pair):
+def test_images_are_handed_to_nibabel_and_simpleitk(sitk, pair):
     image = ffdp.Image(pair.arrays["fixed"], pair.affines["fixed"])
     other = image.to_nibabel()
     assert np.array_equal(other.get_fdata(), image.array)
@@ -89,7 +88,10 @@ def test_what_is_no_image_is_refused(pair, tmp_path):
         ffdp.Image(np.zeros((4, 4, 4)), np.eye(4) + 1e-3)
     with pytest.raises(ValueError, match="singular"):
         ffdp.Image(np.zeros((4, 4, 4)), np.diag([1, 1, 1e-9, 1]))
-    with pytest.raises(ffdp.InputError, match="one number for each voxel, got 3"):
-        ffdp.apply(None, sitk.Image([4, 4, 4], sitk.sitkVectorFloat32, 3), pair.files["fixed"])
     with pytest.raises(OSError, match="missing.nii.gz"):
         ffdp.Image.read(tmp_path / "missing.nii.gz")
+
+
+def test_an_image_of_vectors_is_refused(sitk, pair):
+    with pytest.raises(ffdp.InputError, match="one number for each voxel, got 3"):
+        ffdp.apply(None, sitk.Image([4, 4, 4], sitk.sitkVectorFloat32, 3), pair.files["fixed"])

@@ -3,31 +3,31 @@
 import nibabel
 import numpy as np
 import pytest
-import SimpleITK as sitk
 
 import ffdp
 
 LPS = np.array([-1, -1, 1])
 
 
-def resampled(transform, moving, fixed, interpolator=sitk.sitkLinear):
+def resampled(sitk, transform, moving, fixed):
     """By SimpleITK, (x, y, z)."""
     images = [sitk.ReadImage(str(path), sitk.sitkFloat64) for path in [moving, fixed]]
-    seen = sitk.Resample(images[0], images[1], sitk.ReadTransform(str(transform)), interpolator, 0.0)
+    transform = sitk.ReadTransform(str(transform))
+    seen = sitk.Resample(images[0], images[1], transform, sitk.sitkLinear, 0.0)
     return sitk.GetArrayFromImage(seen).T
 
 
-def test_itk_shows_what_a_registration_shows(pair, found, tmp_path):
+def test_itk_shows_what_a_registration_shows(sitk, pair, found, tmp_path):
     path = tmp_path / "found.h5"
     found.transform.write(path)
-    theirs = resampled(path, pair.files["moving"], pair.files["fixed"])
+    theirs = resampled(sitk, path, pair.files["moving"], pair.files["fixed"])
     # Float32 here, float64 there, of intensities up to 200; at the border of the moving image ITK ends half a voxel
     # further out.
     ours, inside = found.warped.array, slice(4, -4)
     np.testing.assert_allclose(ours[inside, inside, inside], theirs[inside, inside, inside], atol=0.02)
 
 
-def test_points_go_where_itk_sends_them(found, tmp_path):
+def test_points_go_where_itk_sends_them(sitk, found, tmp_path):
     points = np.random.default_rng(3).uniform(-50, 50, (40, 3))
     for transform in [found.transform, found.transform.steps[1]]:
         path = tmp_path / "transform.h5"

@@ -17,7 +17,7 @@ pub struct TrainArguments {
     #[command(flatten)]
     pub recipe: Recipe,
 
-    /// Settings to start from (TOML, as every run saves them); flags change them
+    /// Settings to start from (TOML, as every run saves them). Flags change them
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     pub settings: Option<PathBuf>,
 

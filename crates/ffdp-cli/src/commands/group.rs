@@ -2,21 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use ffdp_register::{Placement, Settings};
 use serde::Serialize;
 use serde_json::json;
 
+use super::folder::FolderArguments;
 use super::input::Reading;
+use super::print::PrintArguments;
 use crate::failure::{Failure, Result};
 use crate::hash::sha256_of;
 use crate::journal::Opening;
 use crate::json::to_json;
-use crate::manifest::{Claim, Existing, Identity, place};
+use crate::manifest::{Claim, Identity, place};
 use crate::memory::Sizes;
 use crate::mesh::MeshArguments;
 use crate::names::arguments;
-use crate::nan_policy::NanPolicy;
 use crate::output::{OutputFolder, Records};
 use crate::printer::Printer;
 use crate::settings::to_toml;
@@ -24,41 +25,18 @@ use crate::settings::to_toml;
 /// How a group is read and computed, and what is done with a folder that is not empty.
 #[derive(Clone, Debug, Args)]
 pub struct GroupArguments {
-    /// Of image files with several volumes, the one to use, from 0.
-    #[arg(long, value_name = "K")]
-    volume: Option<usize>,
-    /// How NaN and infinite voxels are handled.
-    #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
-    nan_policy: NanPolicy,
-
+    #[command(flatten)]
+    pub reading: Reading,
     /// Where to compute. Each of several --devices registers images of its own.
     #[command(flatten)]
     pub mesh: MeshArguments,
     /// Exit with 3 when an image was left out. The results of the others are written.
     #[arg(long)]
     strict: bool,
-    /// Continue an unfinished run of the same command. It is that in the output folder; it starts anew if there is none.
-    #[arg(long)]
-    resume: bool,
-    /// Replace the results of another run. Its files (those that its manifest.json lists) are removed when the first new
-    /// file is written.
-    #[arg(long, conflicts_with = "resume")]
-    overwrite: bool,
-    /// Start even if the disk seems too small for the results.
-    #[arg(long)]
-    pub ignore_disk: bool,
-    /// Print the predicted memory and disk space only.
-    #[arg(long)]
-    pub plan: bool,
-    /// Print metrics.json (or the plan) instead of a summary.
-    #[arg(long)]
-    pub json: bool,
-    /// Print errors only, and what --json asks for.
-    #[arg(short, long, conflicts_with = "verbose")]
-    pub quiet: bool,
-    /// Print more.
-    #[arg(short, long, action = ArgAction::SetTrue)]
-    verbose: bool,
+    #[command(flatten)]
+    pub folder: FolderArguments,
+    #[command(flatten)]
+    pub print: PrintArguments,
 }
 
 /// The files of a run that are no results of it.
@@ -80,14 +58,6 @@ pub struct GroupRun<'a> {
 }
 
 impl GroupArguments {
-    pub fn printer(&self) -> Printer {
-        Printer::new(self.quiet, self.verbose)
-    }
-
-    pub fn reading(&self) -> Reading {
-        Reading { volume: self.volume, nan_policy: self.nan_policy }
-    }
-
     /// Where registrations of such images run at the same time.
     pub fn placements(&self, settings: &Settings, sizes: &Sizes) -> Result<Vec<Placement>> {
         let each = self.mesh.each().into_iter();
@@ -105,20 +75,9 @@ impl GroupArguments {
         let own = [
             ("images", Some(sha256_of(&images.join("\n")))),
             ("settings", Some(sha256_of(&to_json(settings)?))),
-            ("volume", self.volume.map(|volume| volume.to_string())),
-            ("nan_policy", Some(format!("{:?}", self.nan_policy))),
         ];
-        let all = own.into_iter().chain(names.iter().cloned());
+        let all = own.into_iter().chain(self.reading.identity()).chain(names.iter().cloned());
         Ok(all.filter_map(|(name, value)| Some((name, value?))).collect())
-    }
-
-    /// What is to happen with a folder that has results.
-    pub fn existing(&self) -> Existing {
-        match (self.overwrite, self.resume) {
-            (true, _) => Existing::Overwrite,
-            (_, true) => Existing::Resume,
-            _ => Existing::Refuse,
-        }
     }
 
     /// The folder with its settings and its log, where the run goes on if it is to and can.
@@ -129,8 +88,8 @@ impl GroupArguments {
         files: RunFiles,
         printer: Printer,
     ) -> Result<OutputFolder> {
-        let resumed = self.resume && files.state.exists();
-        if self.resume && !resumed {
+        let resumed = self.folder.resume && files.state.exists();
+        if self.folder.resume && !resumed {
             printer.note("there is no state to go on from: starting anew");
         }
         let (opening, kept) = match resumed {

@@ -46,7 +46,7 @@ pub struct ImportArguments {
     /// The network predicts a velocity (7 squarings)
     #[arg(long)]
     pub integrate: bool,
-    /// How predictions lay the moving image onto the fixed one
+    /// How it lays the moving image onto the fixed one
     #[arg(long, value_enum, default_value_t = Align::Headers)]
     pub align: Align,
     /// Folder that ffdp predict takes as --model

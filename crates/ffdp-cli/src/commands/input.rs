@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use clap::Args;
 use ffdp_image::image::{Geometry, LabelMap, Volume};
 use ffdp_image::io::images::{PlaneReader, header, read_labels, read_volume, read_volume_at};
 use ffdp_image::io::{LandmarkSpace, read_landmarks};
@@ -11,11 +12,22 @@ use crate::nan_policy::NanPolicy;
 use crate::printer::Printer;
 
 /// How images are read.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, Args)]
 pub struct Reading {
-    /// Which volume of a file with several.
+    /// Of an image file with several volumes, the one to use, from 0.
+    #[arg(long, value_name = "K")]
     pub volume: Option<usize>,
+    /// How NaN and infinite voxels are handled.
+    #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
     pub nan_policy: NanPolicy,
+}
+
+impl Reading {
+    /// What of it decides results, by name.
+    pub(crate) fn identity(&self) -> [(&'static str, Option<String>); 2] {
+        let volume = self.volume.map(|volume| volume.to_string());
+        [("volume", volume), ("nan_policy", Some(format!("{:?}", self.nan_policy)))]
+    }
 }
 
 /// The labels that `--labels` asked for, or all of either map, which has these, in ascending order.

@@ -1,4 +1,5 @@
-//! The commands, one file each; `input.rs`, `cohort_images.rs` and `chain.rs` read what they are given.
+//! The commands, one file each; `input.rs`, `cohort_images.rs` and `chain.rs` read what they are given; `folder.rs`
+//! and `print.rs` are flags that several have.
 
 pub mod apply;
 pub mod bench;
@@ -7,16 +8,18 @@ mod cohort_images;
 pub mod completions;
 pub mod compose;
 pub mod convert;
+mod folder;
 pub mod fuse;
 mod group;
 pub mod import;
 pub mod info;
-mod input;
+pub mod input;
 pub mod invert;
 pub mod man;
 pub mod measure;
 pub mod plan;
 pub mod predict;
+mod print;
 pub mod register;
 pub mod shape;
 pub mod synth;

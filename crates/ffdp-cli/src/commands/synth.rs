@@ -65,8 +65,8 @@ pub struct SynthArguments {
     /// Label maps to start from (NIfTI); subject k is made from map k, cyclically.
     #[arg(long, value_name = "FILE", num_args = 1.., value_delimiter = ',')]
     pub labels: Vec<PathBuf>,
-    /// Images on the grids of the label maps, one each, from which the intensity statistics of all
-    /// labels are estimated.
+    /// Images on the grids of the label maps, one each. The intensity statistics of all labels are
+    /// estimated from them.
     #[arg(long, value_name = "FILE", num_args = 1.., value_delimiter = ',', requires = "labels")]
     pub image: Vec<PathBuf>,
     /// Intensity statistics as `synth` writes them (statistics.json).
@@ -99,7 +99,7 @@ pub struct SynthArguments {
     /// Smoothing of the intensities, voxels of the finest grid.
     #[arg(long, value_name = "VOXELS", default_value_t = 0.75)]
     pub smoothing: f64,
-    /// Seed of the first subject; the next ones count on from it.
+    /// Seed of the first subject. The next ones count on from it.
     #[arg(long, value_name = "S", default_value_t = 2025)]
     pub seed: u64,
     /// How images, labels and warps are written; with ome-zarr each with its pyramid.
@@ -108,8 +108,8 @@ pub struct SynthArguments {
     /// Write .nii instead of .nii.gz: larger, and slabs can be read without unpacking.
     #[arg(long, conflicts_with = "format")]
     pub uncompressed: bool,
-    /// Remove the files of another run from the folder first (those that its manifest.json lists, and the
-    /// names that data sets have).
+    /// Remove the files of another run from the folder first. They are those that its manifest.json lists, and those with
+    /// the names that data sets have.
     #[arg(long)]
     pub overwrite: bool,
     /// Start even if the disk seems too small for the files.

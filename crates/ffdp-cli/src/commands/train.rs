@@ -34,7 +34,7 @@ Exit code: 0 done, 1 an error in the input or the request, 2 a defect.";
 pub struct TrainCommand {
     #[command(flatten)]
     pub arguments: TrainArguments,
-    /// Where to compute; only what was compiled in is accepted
+    /// Where to compute. Only what was compiled in is accepted
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     pub device: DeviceChoice,
     /// Several devices that train together, as cuda:0,cuda:1; the first also validates

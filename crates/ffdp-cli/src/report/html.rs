@@ -20,7 +20,7 @@ pub const STYLE: &str = include_str!("style.css");
 pub fn html(measures: &Measures, pictures: &Pictures) -> Result<String> {
     let title = format!("{} to {}", name(&measures.moving.path), name(&measures.fixed.path));
     let content = markup! {
-        (heading("Image registration", &title, measures.assessment.verdict, &measures.run))
+        (heading("Image registration", &title, measures.result.assessment.verdict, &measures.run))
         (sections::headlines(measures))
         (warnings(measures))
         (pictures::figures(pictures))
@@ -54,7 +54,8 @@ pub(super) fn heading(kicker: &str, title: &str, verdict: Verdict, run: &Provena
 }
 
 fn warnings(measures: &Measures) -> Markup {
-    let all: Vec<&String> = measures.assessment.reasons.iter().chain(&measures.warnings).collect();
+    let all: Vec<&String> =
+        measures.result.assessment.reasons.iter().chain(&measures.warnings).collect();
     markup! {
         @if !all.is_empty() {
             section.notes {

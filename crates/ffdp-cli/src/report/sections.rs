@@ -13,27 +13,27 @@ use ffdp_train::report::tile;
 
 /// The few numbers one looks at first.
 pub fn headlines(measures: &Measures) -> Markup {
-    let similarity = &measures.similarity;
+    let similarity = &measures.result.similarity;
     let (before, after) = (&similarity.before, &similarity.after);
     let local = [before.local_ncc_foreground, after.local_ncc_foreground];
     html! {
         section.headlines {
             (tile("Local correlation²", &format!("{:.3}", local[1]), &format!("from {:.3}", local[0])))
-            @if let Some(dice) = &measures.dice {
+            @if let Some(dice) = &measures.result.dice {
                 (tile("Mean Dice", &format!("{:.3}", dice.mean.after),
                       &format!("from {:.3}", dice.mean.before)))
             } @else {
                 (tile("Correlation", &format!("{:.3}", after.ncc), &format!("from {:.3}", before.ncc)))
             }
-            (tile("Folded voxels", &measures.folds.voxels.to_string(),
-                  &format!("{:.4} % of the grid", measures.folds.percent)))
-            @if let Some(tre) = &measures.landmarks_mm {
+            (tile("Folded voxels", &measures.result.folds.voxels.to_string(),
+                  &format!("{:.4} % of the grid", measures.result.folds.percent)))
+            @if let Some(tre) = &measures.result.landmarks_mm {
                 (tile("Landmarks", &format!("{:.2} mm", tre.after.mean),
                       &format!("apart, from {:.2} mm", tre.before.mean)))
             }
-            (tile("Motion", &format!("{:.2} mm", measures.motion_mm.mean),
-                  &format!("largest {:.1} mm; deformation {:.2} mm", measures.motion_mm.max,
-                           measures.displacement_mm.mean)))
+            (tile("Motion", &format!("{:.2} mm", measures.result.motion_mm.mean),
+                  &format!("largest {:.1} mm; deformation {:.2} mm", measures.result.motion_mm.max,
+                           measures.result.displacement_mm.mean)))
             (tile("Time", &format!("{:.1} s", measures.seconds.total),
                   &format!("{:.1} s of it registration", measures.seconds.register)))
         }
@@ -42,8 +42,8 @@ pub fn headlines(measures: &Measures) -> Markup {
 
 /// Similarity before and after, and the Jacobian.
 pub fn measures(measures: &Measures) -> Markup {
-    let (before, after) = (&measures.similarity.before, &measures.similarity.after);
-    let folds = &measures.folds;
+    let (before, after) = (&measures.result.similarity.before, &measures.result.similarity.after);
+    let folds = &measures.result.folds;
     let stencils = [
         ("central", &folds.jacobian_central),
         ("forward", &folds.jacobian_forward),
@@ -61,10 +61,10 @@ pub fn measures(measures: &Measures) -> Markup {
                          before.local_ncc_foreground, after.local_ncc_foreground))
                     (row("Normalised mutual information, 0 to 1", before.nmi, after.nmi))
                     (row("Overlap of the images, part of the smaller one",
-                         measures.overlap_percent.before / 100.0,
-                         measures.overlap_percent.after / 100.0))
-                    (row("Loss that was minimised, last level", measures.loss.before,
-                         measures.loss.after))
+                         measures.result.overlap_percent.before / 100.0,
+                         measures.result.overlap_percent.after / 100.0))
+                    (row("Loss that was minimised, last level", measures.result.loss.before,
+                         measures.result.loss.after))
                 }
             }
             table.numbers {
@@ -100,7 +100,7 @@ pub fn measures(measures: &Measures) -> Markup {
 
 /// The distances of corresponding landmarks.
 fn landmarks(measures: &Measures) -> Markup {
-    let Some(tre) = &measures.landmarks_mm else { return html! {} };
+    let Some(tre) = &measures.result.landmarks_mm else { return html! {} };
     let cells = |of: &ErrorStatistics| [of.mean, of.median, of.p95, of.max];
     html! {
         table.numbers {
@@ -123,8 +123,8 @@ fn landmarks(measures: &Measures) -> Markup {
 
 /// The affine map, with its space.
 fn affine(measures: &Measures) -> Markup {
-    let [most, _, least] = measures.affine_singular_values;
-    let AffineParts { turns_degrees, scales, shears, shift_mm } = &measures.affine_parts;
+    let [most, _, least] = measures.result.affine_singular_values;
+    let AffineParts { turns_degrees, scales, shears, shift_mm } = &measures.result.affine_parts;
     let parts = [
         ("Turned about these axes, degrees", turns_degrees, 3),
         ("Scaled along them", scales, 4),
@@ -152,13 +152,13 @@ fn affine(measures: &Measures) -> Markup {
         table.numbers {
             caption { "Affine map from points of the fixed to points of the moving image, RAS mm" }
             tbody {
-                @for row in &measures.affine {
+                @for row in &measures.result.affine {
                     tr { @for value in row { td { (format!("{value:.5}")) } } }
                 }
             }
         }
         p.note {
-            "It changes volumes by " (format!("{:.4}", measures.affine_determinant))
+            "It changes volumes by " (format!("{:.4}", measures.result.affine_determinant))
             " and stretches by " (format!("{least:.3}")) " to " (format!("{most:.3}")) "."
         }
     }
@@ -176,7 +176,7 @@ fn row(name: &str, before: f64, after: f64) -> Markup {
 
 /// Dice of every label, the worst first.
 pub fn overlap(measures: &Measures) -> Markup {
-    let Some(dice) = &measures.dice else { return html! {} };
+    let Some(dice) = &measures.result.dice else { return html! {} };
     let mut labels: Vec<_> = dice.labels.iter().collect();
     labels.sort_by(|a, b| {
         let key = |label: &&LabelOverlap| label.after.unwrap_or(f64::INFINITY);
@@ -254,11 +254,11 @@ fn dumbbell(before: Option<f64>, after: Option<f64>) -> Markup {
 
 /// A curve and a table per stage.
 pub fn convergence(measures: &Measures) -> Markup {
-    let several = measures.stages.len() > 1;
+    let several = measures.result.stages.len() > 1;
     html! {
         section {
             h2 { "Convergence" }
-            @for (index, stage) in measures.stages.iter().enumerate() {
+            @for (index, stage) in measures.result.stages.iter().enumerate() {
                 @let unit = measures.settings.stages.get(index).map_or("loss", unit);
                 div.stage {
                     @if several { h3 { (index + 1) ". " (stage.transform) } }
@@ -409,7 +409,8 @@ pub fn run(measures: &Measures) -> Result<Markup> {
         Some(bytes) => format!("{:.2} GB", bytes as f64 / 1e9),
         None => "not known".to_string(),
     };
-    let affine = measures.affine.map(|row| row.map(|v| format!("{v:>10.5}")).join(" ")).join("\n");
+    let affine =
+        measures.result.affine.map(|row| row.map(|v| format!("{v:>10.5}")).join(" ")).join("\n");
     Ok(html! {
         section {
             h2 { "Run" }

@@ -25,17 +25,17 @@ pub fn verdict(assessment: &Assessment) -> String {
 
 /// The text that `register` prints to stdout.
 pub fn summary(measures: &Measures) -> String {
-    let mut text = verdict(&measures.assessment);
+    let mut text = verdict(&measures.result.assessment);
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<22}{value}");
     };
-    let (similarity, loss) = (&measures.similarity, measures.loss);
+    let (similarity, loss) = (&measures.result.similarity, measures.result.loss);
     line("loss", format!("{:.5} -> {:.5}", loss.before, loss.after));
     let (before, after) = (&similarity.before, &similarity.after);
     line("correlation", format!("{:.4} -> {:.4}", before.ncc, after.ncc));
     let (local, after) = (before.local_ncc_foreground, after.local_ncc_foreground);
     line("local correlation^2", format!("{local:.4} -> {after:.4} (7^3 windows, foreground)"));
-    if let Some(dice) = &measures.dice {
+    if let Some(dice) = &measures.result.dice {
         let present = dice.labels.iter().filter(|label| label.after.is_some()).count();
         let (before, after) = (dice.mean.before, dice.mean.after);
         line("mean Dice", format!("{before:.4} -> {after:.4} ({present} labels)"));
@@ -48,11 +48,11 @@ pub fn summary(measures: &Measures) -> String {
             }
         }
     }
-    if let Some(tre) = &measures.landmarks_mm {
+    if let Some(tre) = &measures.result.landmarks_mm {
         let (before, after, count) = (tre.before.mean, tre.after.mean, tre.errors_mm.len());
         line("landmarks", format!("mean {before:.2} -> {after:.2} mm ({count} pairs)"));
     }
-    let (whole, part) = (&measures.motion_mm, &measures.displacement_mm);
+    let (whole, part) = (&measures.result.motion_mm, &measures.result.displacement_mm);
     line(
         "motion",
         format!(
@@ -60,11 +60,11 @@ pub fn summary(measures: &Measures) -> String {
             whole.mean, whole.max, part.mean, part.max
         ),
     );
-    let folds = &measures.folds;
+    let folds = &measures.result.folds;
     let det = &folds.jacobian_central;
     line("det J", format!("{:.3} .. {:.3}, median {:.3}", det.min, det.max, det.median));
     line("folds", format!("{} voxels ({:.4} %)", folds.voxels, folds.percent));
-    if let Some(inverse) = &measures.inverse {
+    if let Some(inverse) = &measures.result.inverse {
         let (mm, p95, max) = (inverse.p95_mm, inverse.p95_voxels, inverse.max_voxels);
         line(
             "error of the inverse",

@@ -151,8 +151,8 @@ impl<From, To> Serialize for Affine<From, To> {
     }
 }
 
-/// `m v`.
-pub(crate) fn apply3(m: &Matrix3, v: [f64; 3]) -> [f64; 3] {
+/// The product `m v` of a matrix and a vector.
+pub fn apply3(m: &Matrix3, v: [f64; 3]) -> [f64; 3] {
     m.map(|row| row[0] * v[0] + row[1] * v[1] + row[2] * v[2])
 }
 

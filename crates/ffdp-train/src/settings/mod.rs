@@ -38,12 +38,12 @@ pub struct Settings {
     pub bins: Option<usize>,
 
     /// What keeps the displacement smooth
-    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = Regularizer::Diffusion))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", value_enum, default_value_t = Regularizer::Diffusion))]
     pub regularizer: Regularizer,
 
     /// Weight of the smoothness term [default: about what the loss gains, such as 0.5 for lncc and 0.01 for
     /// mse]
-    #[cfg_attr(feature = "cli", arg(long))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "WEIGHT"))]
     pub smoothness: Option<f64>,
 
     /// Weight of what the Jacobian determinant falls below zero by, the mean over all voxels; 0 leaves folds alone
@@ -56,7 +56,7 @@ pub struct Settings {
     pub inverse_weight: f64,
 
     /// Weight of soft Dice over the labels that both images have; 0 trains without labels
-    #[cfg_attr(feature = "cli", arg(long, default_value_t = 0.0))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "WEIGHT", default_value_t = 0.0))]
     pub dice_weight: f64,
 
     /// Predict a velocity and integrate it by scaling and squaring (7 steps): a diffeomorphism
@@ -83,8 +83,8 @@ pub struct Settings {
     #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = VariantArg::Tiny))]
     pub variant: VariantArg,
 
-    /// Grid on which TransMorph predicts: every voxel, or every second one
-    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = ResolutionArg::Half))]
+    /// Grid on which TransMorph predicts. It has every voxel, or every second one
+    #[cfg_attr(feature = "cli", arg(long, value_name = "GRID", value_enum, default_value_t = ResolutionArg::Half))]
     pub resolution: ResolutionArg,
 
     /// Image size in voxels, as N or XxYxZ [default: 64, or the size of the files with --data]
@@ -95,7 +95,7 @@ pub struct Settings {
     #[cfg_attr(feature = "cli", arg(long, default_value_t = 13))]
     pub epochs: usize,
 
-    /// Random pairs in an epoch, each trained in both directions [default: 16 of 32 synthetic
+    /// Random pairs in an epoch. Each is trained in both directions [default: 16 of 32 synthetic
     /// subjects; with a list of images as many as there are images]
     #[cfg_attr(feature = "cli", arg(long))]
     pub pairs: Option<usize>,
@@ -104,12 +104,12 @@ pub struct Settings {
     #[cfg_attr(feature = "cli", arg(long, default_value_t = 0))]
     pub seed: u64,
 
-    /// Pairs in a step of the optimiser, whose gradients are averaged; several devices share them
+    /// Pairs in a step of the optimiser. Their gradients are averaged; several devices share them
     #[cfg_attr(feature = "cli", arg(long, default_value_t = 1))]
     pub batch: usize,
 
-    /// Learning rate of Adam; falls epoch by epoch as (1 - e / epochs)^0.9
-    #[cfg_attr(feature = "cli", arg(long, default_value_t = 3e-3))]
+    /// Learning rate of Adam. It falls epoch by epoch as (1 - e / epochs)^0.9
+    #[cfg_attr(feature = "cli", arg(long, value_name = "RATE", default_value_t = 3e-3))]
     pub learning_rate: f64,
 
     /// Largest probability of dropping a branch of TransMorph's blocks; 0.3 suits runs of days

@@ -35,14 +35,14 @@ const JOINING: u64 = 24;
 /// Registers all atlases to the target and joins their labels.
 pub fn run(request: &FuseArguments) -> Result<()> {
     let clock = Instant::now();
-    let (printer, reading) = (request.run.printer(), request.run.reading());
+    let (printer, reading) = (request.run.print.printer(), request.run.reading);
     let settings = request.resolve()?;
     let atlases =
         ImageFiles::new((Some(&request.list), &[]), &["image", "labels"], reading, printer)?;
     let grid = header(&request.fixed)?.geometry;
     let (plan, sizes) = planned(request, &settings, &atlases, grid)?;
-    if request.run.plan {
-        return plan.asking(request.run.mesh.first()).print(request.run.json);
+    if request.run.print.plan {
+        return plan.asking(request.run.mesh.first()).print(request.run.print.json);
     }
     let files = Files::in_folder(&request.output);
     let claim = files.claim(request, &settings, &atlases)?;
@@ -51,7 +51,7 @@ pub fn run(request: &FuseArguments) -> Result<()> {
     forecast(&atlases, &sizes).check(
         ("the labels and the state of the run", &files.folder),
         claim.earlier_bytes(),
-        request.run.ignore_disk,
+        request.run.folder.ignore_disk,
         printer,
     )?;
     printer.note(&format!("{} atlases; {}", atlases.count(), plan.in_short()));
@@ -101,9 +101,9 @@ pub fn run(request: &FuseArguments) -> Result<()> {
     output.journal().event("end", json!({"run_seconds": metrics.seconds, "used": metrics.used()}));
     output.complete()?;
     printer.note(&format!("results are in {}", request.output.display()));
-    match request.run.json {
+    match request.run.print.json {
         true => print_to_stdout(&to_json(&metrics)?),
-        false => summarise(request.run.quiet, || metrics.summary()),
+        false => summarise(request.run.print.quiet, || metrics.summary()),
     }?;
     let of = metrics.atlases.len();
     request.run.strictly(of - metrics.used(), of, "the labels of the others", &request.output)
@@ -181,7 +181,7 @@ impl Files {
         }
         let fixed = ("fixed", Some(place(&request.fixed)));
         let identity = request.run.identity(settings, places(atlases.files()), &[fixed])?;
-        Claim::new(&self.folder, ("fuse", identity), &files, &inputs, request.run.existing())
+        Claim::new(&self.folder, ("fuse", identity), &files, &inputs, request.run.folder.existing())
     }
 }
 

@@ -9,7 +9,7 @@ use ffdp_image::io::images::{header, read_displacement, read_labels};
 
 use super::MeasureArguments;
 use crate::commands::chain::chain;
-use crate::commands::input::{Reading, image, landmark_pairs};
+use crate::commands::input::{image, landmark_pairs};
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
 use crate::label_names::LabelNames;
@@ -75,7 +75,7 @@ impl Landmarks {
 
 impl Inputs {
     pub fn read(request: &MeasureArguments, printer: Printer) -> Result<Self> {
-        let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
+        let reading = request.reading;
         let read_image = |path: &Path| image(path, reading, printer);
         let field = |path: &Path| -> Result<Field> {
             let (values, geometry) = read_displacement(path)?;

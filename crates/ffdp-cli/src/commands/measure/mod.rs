@@ -16,10 +16,10 @@ use ffdp_image::metrics::{Difference, jacobian_determinants};
 
 use super::apply::SpaceChoice;
 use super::chain::TransformChoice;
+use super::input::Reading;
 use crate::cohort::{Cohort, Column, Pair, Steps};
 use crate::failure::{Failure, Result};
 use crate::json::to_json;
-use crate::nan_policy::NanPolicy;
 use crate::printer::{Printer, print_to_stdout};
 use inputs::Inputs;
 use report::Report;
@@ -113,12 +113,8 @@ pub struct MeasureArguments {
     #[arg(long, value_name = "N", default_value_t = 32, requires = "images")]
     pub bins: usize,
 
-    /// Of an image file with several volumes, the one to use, from 0.
-    #[arg(long, value_name = "K")]
-    pub volume: Option<usize>,
-    /// How NaN and infinite voxels are handled.
-    #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
-    pub nan_policy: NanPolicy,
+    #[command(flatten)]
+    pub reading: Reading,
     /// Print JSON instead of a table; null where a measure has no value.
     #[arg(long)]
     pub json: bool,

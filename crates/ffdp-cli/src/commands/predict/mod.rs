@@ -24,7 +24,6 @@ use crate::disk::{Forecast, Written};
 use crate::failure::Result;
 use crate::json::to_json;
 use crate::manifest::{Claim, Identity, place};
-use crate::nan_policy::NanPolicy;
 use crate::pairs::named;
 use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::progress::ProgressPrinter;
@@ -54,7 +53,7 @@ pub struct PredictArguments {
     /// Folder of a training (the --output of ffdp train)
     #[arg(long, value_name = "DIR")]
     pub model: PathBuf,
-    /// Which checkpoint of it: best, last, or the number of an epoch
+    /// Which checkpoint of it. The best, the last, or that of an epoch by its number
     #[arg(long, value_name = "best|last|N", default_value_t = CheckpointChoice::Best)]
     pub checkpoint: CheckpointChoice,
     /// Image that stays (NIfTI, 3-D)
@@ -84,19 +83,15 @@ pub struct PredictArguments {
     /// resolution, with the similarity that was trained
     #[arg(long, value_name = "N")]
     pub refine: Option<usize>,
-    /// Size of the network's grid in voxels, N or XxYxZ [default: as in training]
+    /// Size of the network's grid, N or XxYxZ [default: as in training]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
     /// How the moving image is first laid onto the fixed one [default: as in training]
     #[arg(long, value_enum)]
     pub align: Option<Align>,
-    /// Of an image file with several volumes, the one to use, from 0
-    #[arg(long, value_name = "K")]
-    pub volume: Option<usize>,
-    /// What to do about NaN and infinite voxels
-    #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
-    pub nan_policy: NanPolicy,
-    /// Where to compute; only what was compiled in is accepted
+    #[command(flatten)]
+    pub reading: Reading,
+    /// Where to compute. Only what was compiled in is accepted
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     pub device: DeviceChoice,
     /// Print metrics.json to stdout instead of a summary
@@ -152,11 +147,9 @@ impl PredictArguments {
             ("refine", self.refine.map(|iterations| iterations.to_string())),
             ("size", self.size.clone()),
             ("align", self.align.map(|align| format!("{align:?}"))),
-            ("volume", self.volume.map(|volume| volume.to_string())),
-            ("nan_policy", Some(format!("{:?}", self.nan_policy))),
         ];
-        let others = others.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        files.chain(others).collect()
+        let others = others.into_iter().chain(self.reading.identity());
+        files.chain(others.filter_map(|(name, value)| Some((name, value?)))).collect()
     }
 }
 
@@ -337,7 +330,7 @@ fn read(request: &PredictArguments, files: &Files, printer: Printer) -> Result<I
     for file in files.all() {
         check_not_an_input(file, &paths)?;
     }
-    let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
+    let reading = request.reading;
     let (fixed_image, moving_image) =
         (image(fixed, reading, printer)?, image(moving, reading, printer)?);
     let of = |labels: &Option<PathBuf>, image: &Volume, path: &Path| {

@@ -21,8 +21,9 @@ use crate::json::to_json;
 use crate::manifest::{Claim, Existing};
 use crate::names::as_text;
 use crate::output;
-use crate::report::measures::{Folds, Provenance, shows_all};
+use crate::report::measures::{Provenance, shows_all};
 use crate::report::verdict;
+use crate::result::Folds;
 
 /// The files in the output folder.
 pub struct Files {

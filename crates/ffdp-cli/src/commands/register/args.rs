@@ -11,9 +11,11 @@ use ffdp_register::Settings;
 
 use crate::commands::apply::SpaceChoice;
 use crate::commands::chain::TransformChoice;
+use crate::commands::folder::FolderArguments;
+use crate::commands::input::Reading;
+use crate::commands::print::PrintArguments;
 use crate::failure::{Failure, Result};
 use crate::mesh::MeshArguments;
-use crate::nan_policy::NanPolicy;
 use crate::pairs::named;
 use crate::settings::SettingsArguments;
 
@@ -167,12 +169,8 @@ pub struct RegisterArguments {
     #[command(flatten)]
     pub settings: SettingsArguments,
 
-    /// Of an image file with several volumes, the one to use, from 0.
-    #[arg(long, value_name = "K")]
-    pub volume: Option<usize>,
-    /// How NaN and infinite voxels are handled.
-    #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
-    pub nan_policy: NanPolicy,
+    #[command(flatten)]
+    pub reading: Reading,
     /// Accept label maps (intent 1002) as images.
     #[arg(long)]
     pub labels_as_images: bool,
@@ -185,32 +183,13 @@ pub struct RegisterArguments {
     /// (syn, svf, gnk), Dice of labels but no distances, and checkpoints of one process only.
     #[arg(long)]
     pub slabs: bool,
-    /// Continue an unfinished run of the same command. It goes on from the checkpoint in the output
-    /// folder, and starts anew if there is none.
-    #[arg(long)]
-    pub resume: bool,
-    /// Replace the results of another run. Its files (those that its manifest.json lists, and the names
-    /// below) are removed when the first new file is written.
-    #[arg(long, conflicts_with = "resume")]
-    pub overwrite: bool,
-    /// Start even if the disk seems too small for the results.
-    #[arg(long)]
-    pub ignore_disk: bool,
+    #[command(flatten)]
+    pub folder: FolderArguments,
     /// Shortest time between two checkpoints, which are saved at the end of a level.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     pub checkpoint_every: f64,
-    /// Print the predicted memory and disk space only.
-    #[arg(long)]
-    pub plan: bool,
-    /// Print metrics.json (or the plan) instead of a summary.
-    #[arg(long)]
-    pub json: bool,
-    /// Print errors only, and what --json asks for.
-    #[arg(short, long, conflicts_with = "verbose")]
-    pub quiet: bool,
-    /// Print more: every loss that is read, and the settings.
-    #[arg(short, long, action = ArgAction::SetTrue)]
-    pub verbose: bool,
+    #[command(flatten)]
+    pub print: PrintArguments,
 }
 
 impl RegisterArguments {
@@ -260,7 +239,7 @@ impl RegisterArguments {
         if self.pairs.is_some() {
             return Ok(false);
         }
-        let of_one = self.volume.is_some() || self.slabs;
+        let of_one = self.reading.volume.is_some() || self.slabs;
         if self.fixed.is_some() {
             // What cannot be read is said where it is read.
             return Ok(!of_one && header(self.moving()).is_ok_and(|of| of.volumes() > 1));

@@ -78,7 +78,7 @@ impl Case {
         let Registrations { settings, toml, hosts, .. } = all;
         let files = Files::in_folder(&request.output, request.format);
         Inputs::check(&request, &files)?;
-        if request.resume && hosts.ranks().is_some() {
+        if request.folder.resume && hosts.ranks().is_some() {
             let fix = "start one process, or leave out --resume";
             return Err(Failure::user("several processes keep no checkpoint", fix));
         }

@@ -53,9 +53,9 @@ pub fn run(request: &RegisterArguments, list: &Path) -> Result<()> {
         folder: Some(&request.output),
         report: Some("report.html"),
         devices: meshes.len(),
-        json: request.json,
-        quiet: request.quiet,
-        verbose: request.verbose,
+        json: request.print.json,
+        quiet: request.print.quiet,
+        verbose: request.print.verbose,
     };
     let registrations = Registrations::new(request, meshes, &Hosts::default())?;
     of_command(

@@ -13,7 +13,7 @@ use crate::disk::{Forecast, Written};
 use crate::failure::Result;
 use crate::hash::sha256_of;
 use crate::journal::Opening;
-use crate::manifest::{Claim, Existing, Identity, place};
+use crate::manifest::{Claim, Identity, place};
 use crate::output::{self, Records};
 use crate::settings::deforms;
 
@@ -116,15 +116,10 @@ impl Files {
         settings: &str,
         inputs: &[&Path],
     ) -> Result<Claim> {
-        let existing = match (request.overwrite, request.resume) {
-            (true, _) => Existing::Overwrite,
-            (_, true) => Existing::Resume,
-            _ => Existing::Refuse,
-        };
         let checkpoint = self.checkpoint.file();
         let files: Vec<&Path> = self.all().into_iter().chain([&*checkpoint]).collect();
         let what = ("register", request.identity(settings));
-        Claim::new(&self.folder, what, &files, inputs, existing)
+        Claim::new(&self.folder, what, &files, inputs, request.folder.existing())
     }
 }
 
@@ -164,8 +159,6 @@ impl RegisterArguments {
             ("channels", (!channels.is_empty()).then(|| format!("{channels:?}"))),
             ("initial", self.initial.as_ref().map(TransformChoice::identity)),
             ("landmark_space", space),
-            ("volume", self.volume.map(|volume| volume.to_string())),
-            ("nan_policy", Some(format!("{:?}", self.nan_policy))),
             ("labels", self.labels.as_ref().map(|ids| format!("{ids:?}"))),
             ("reference", self.reference.map(|reference| reference.to_string())),
             ("no_inverse", self.no_inverse.then(String::new)),
@@ -174,7 +167,8 @@ impl RegisterArguments {
             ("slabs", self.slabs.then(String::new)),
             ("format", (self.format != ImageFormat::Nifti).then(|| format!("{:?}", self.format))),
         ];
-        let others = others.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let others = others.into_iter().chain(self.reading.identity());
+        let others = others.filter_map(|(name, value)| Some((name, value?)));
         let moving = [("moving", place(self.moving()))];
         moving.into_iter().chain(files).chain(others).collect()
     }

@@ -22,6 +22,7 @@ use crate::in_parallel::in_parallel;
 use crate::label_names::LabelNames;
 use crate::nan_policy::NanPolicy;
 use crate::printer::Printer;
+use crate::result::PairVolumes;
 use ffdp_register::{Problem, Settings, Source};
 
 /// The images and what belongs to them, checked as far as they were read.
@@ -87,7 +88,7 @@ impl Inputs {
     /// # Errors
     /// When a result would overwrite an input, or an image is a label map.
     pub fn check(request: &RegisterArguments, files: &Files) -> Result<()> {
-        if request.slabs && request.nan_policy != NanPolicy::Error {
+        if request.slabs && request.reading.nan_policy != NanPolicy::Error {
             return Err(Failure::user(
                 "--slabs reads images as they are: NaN and infinite voxels are an error",
                 "repair the image, or leave out --nan-policy",
@@ -111,10 +112,10 @@ impl Inputs {
         opening: Opening,
         printer: Printer,
     ) -> Result<Self> {
-        let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
+        let reading = request.reading;
         let side = |files: SideFiles| match opening {
             Opening::Whole => files.read(reading),
-            Opening::Slabs | Opening::SlabsToHelp => files.open(request.volume, opening),
+            Opening::Slabs | Opening::SlabsToHelp => files.open(request.reading.volume, opening),
         };
         let [fixed, moving] = SideFiles::of(request);
         let (fixed, moving) = in_parallel(|| side(fixed), || side(moving));
@@ -170,25 +171,14 @@ impl Inputs {
     }
 }
 
-/// What is held whole.
-#[derive(Clone, Copy)]
-pub struct Volumes<'a> {
-    pub fixed: &'a Volume,
-    pub moving: &'a Volume,
-    pub fixed_labels: Option<&'a LabelMap>,
-    pub moving_labels: Option<&'a LabelMap>,
-    /// Those that --labels asks for.
-    pub label_ids: Option<&'a [i32]>,
-}
-
 impl Inputs {
     /// # Panics
     /// If they are read slab by slab.
-    pub fn volumes(&self) -> Volumes<'_> {
+    pub fn volumes(&self) -> PairVolumes<'_> {
         let (fixed, fixed_labels) = self.fixed.whole();
         let (moving, moving_labels) = self.moving.whole();
         let label_ids = self.label_ids.as_deref();
-        Volumes { fixed, moving, fixed_labels, moving_labels, label_ids }
+        PairVolumes { fixed, moving, fixed_labels, moving_labels, label_ids }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::failure::{Failure, Result};
 use crate::hosts::{Hosts, together};
 use crate::json::to_json;
 use crate::memory::Held;
-use crate::printer::{Printer, print_to_stdout, summarise};
+use crate::printer::{print_to_stdout, summarise};
 use crate::report::summary;
 
 /// Registers a pair or several and writes the results, with the processes that were started together with this one.
@@ -33,7 +33,7 @@ pub fn run(request: &RegisterArguments) -> Result<()> {
     if request.is_series()? {
         return series::run(request);
     }
-    if request.plan {
+    if request.print.plan {
         return predict(request);
     }
     together(|hosts| match (hosts.ranks(), &request.pairs) {
@@ -57,7 +57,7 @@ fn predict(request: &RegisterArguments) -> Result<()> {
     let placement = request.slabs.then(placement).transpose()?;
     let held = placement.as_ref().map_or(Held::Whole, Held::Slabs);
     let plan = request.planned(&settings, &sizes, held)?;
-    plan.asking(request.mesh.first()).print(request.json)
+    plan.asking(request.mesh.first()).print(request.print.json)
 }
 
 /// Registers one pair: a cohort of one or, slab by slab, step after step.
@@ -65,7 +65,7 @@ fn register(request: &RegisterArguments, hosts: &Hosts) -> Result<()> {
     if let Some(helped) = help(request) {
         return helped;
     }
-    let printer = Printer::new(request.quiet, request.verbose);
+    let printer = request.print.printer();
     let registrations = Registrations::new(request, vec![request.mesh.clone()], hosts);
     let registrations = hosts.agree(registrations)?;
     let measures = match request.slabs {
@@ -77,11 +77,11 @@ fn register(request: &RegisterArguments, hosts: &Hosts) -> Result<()> {
     };
     let Some(measures) = measures else { return Ok(()) };
     printer.note(&format!("results are in {}", request.output.display()));
-    match request.json {
+    match request.print.json {
         true => print_to_stdout(&to_json(&measures)?),
-        false => summarise(request.quiet, || summary(&measures)),
+        false => summarise(request.print.quiet, || summary(&measures)),
     }?;
-    strictly(request, &measures.assessment)
+    strictly(request, &measures.result.assessment)
 }
 
 /// With --strict a result that failed is a failure of the command.

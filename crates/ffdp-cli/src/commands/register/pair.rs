@@ -19,6 +19,7 @@ use super::rehearsal::rehearse;
 use super::results::{Results, Writing};
 use crate::checkpoint::{Identified, Keeper};
 use crate::cohort::Steps;
+use crate::commands::input::Reading;
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
 use crate::hash::Hash;
@@ -31,6 +32,7 @@ use crate::printer::{Printer, say};
 use crate::progress::ProgressPrinter;
 use crate::report::html;
 use crate::report::measures::{Measures, Seconds};
+use crate::result::ResultMeasures;
 use crate::watch::Watch;
 
 /// A device, opened.
@@ -108,7 +110,7 @@ impl Steps for Registrations {
             request.forecast(&sizes.fixed, &self.settings).check(
                 ("the results of the registration", &files.folder),
                 claim.earlier_bytes(),
-                request.ignore_disk,
+                request.folder.ignore_disk,
                 *printer,
             )?;
         }
@@ -154,9 +156,10 @@ impl Registrations {
     /// Those of the steps; of what comes before the registration, on all processes.
     pub fn run_in_turn(&self, request: &RegisterArguments) -> Result<Option<Measures>> {
         let prepared = || {
-            let printer = Printer::new(request.quiet || !self.hosts.is_first(), request.verbose);
+            let printer =
+                Printer::new(request.print.quiet || !self.hosts.is_first(), request.print.verbose);
             if let Some(ranks) = self.hosts.ranks()
-                && request.verbose
+                && request.print.verbose
             {
                 // In one piece: the launcher mixes what several processes say.
                 say(&format!("{}: process {}", ranks.name(ranks.rank()), std::process::id()));
@@ -222,7 +225,7 @@ impl Registrations {
             None => {
                 let run = self.identified(request, inputs, &opened.arguments);
                 let from = (&run, &self.settings);
-                let checkpoint = files.checkpoint.start(request.resume, from, *printer)?;
+                let checkpoint = files.checkpoint.start(request.folder.resume, from, *printer)?;
                 Some((run, checkpoint))
             }
         };
@@ -247,7 +250,7 @@ impl Registrations {
         inputs: &Inputs,
         mesh: &MeshArguments,
     ) -> Identified {
-        let RegisterArguments { volume, nan_policy, .. } = request;
+        let Reading { volume, nan_policy } = request.reading;
         let Inputs { fixed, moving, guides_hash, .. } = inputs;
         let how = if request.slabs { "slabs, " } else { "" };
         Identified {
@@ -279,12 +282,13 @@ impl Registrations {
             }
             write_text(&files.metrics, &to_json(&measures)?)?;
             files.checkpoint.clear()?;
-            measures.assessment.reasons.iter().for_each(|reason| printer.warning(reason));
+            measures.result.assessment.reasons.iter().for_each(|reason| printer.warning(reason));
             Ok(Some(measures))
         });
         let measures = reported.inspect_err(|failure| failed(&mut output, failure))?;
         if let (Some(mut output), Some(measures)) = (output, &measures) {
-            let Measures { assessment, loss, peak_memory_bytes, .. } = measures;
+            let Measures { result, peak_memory_bytes, .. } = measures;
+            let ResultMeasures { assessment, loss, .. } = result;
             output.journal().event(
                 "end",
                 json!({"verdict": assessment.verdict, "reasons": assessment.reasons,

@@ -77,10 +77,10 @@ impl Files {
 pub fn run(request: &RegisterArguments) -> Result<()> {
     let clock = Instant::now();
     refuse_what_pairs_have(request)?;
-    let printer = Printer::new(request.quiet, request.verbose);
+    let printer = request.print.printer();
     let settings = request.resolve()?;
     let images = SeriesImage::open(request.moving())?;
-    if request.plan {
+    if request.print.plan {
         return predict(request, &images, &settings);
     }
     let files = Files::new(&request.output, images.count(), deforms(&settings));
@@ -94,7 +94,7 @@ pub fn run(request: &RegisterArguments) -> Result<()> {
     Forecast::of_images(voxels, fields).check(
         ("the results of the series", &files.folder),
         claim.earlier_bytes(),
-        request.ignore_disk,
+        request.folder.ignore_disk,
         printer,
     )?;
     let sizes = Sizes {
@@ -179,9 +179,9 @@ pub fn run(request: &RegisterArguments) -> Result<()> {
     );
     output.complete()?;
     printer.note(&format!("results are in {}", request.output.display()));
-    match request.json {
+    match request.print.json {
         true => print_to_stdout(&text),
-        false => summarise(request.quiet, || summary(&measures)),
+        false => summarise(request.print.quiet, || summary(&measures)),
     }?;
     strictly(request, &measures)
 }
@@ -196,7 +196,7 @@ fn refuse_what_pairs_have(request: &RegisterArguments) -> Result<()> {
         ("--label-names", request.label_names.is_some()),
         ("--jacobian", request.jacobian),
         ("--channels", !request.channels.is_empty()),
-        ("--resume", request.resume),
+        ("--resume", request.folder.resume),
         ("--format ome-zarr", request.format != ImageFormat::Nifti),
     ];
     match given.into_iter().find(|(_, given)| *given) {
@@ -216,14 +216,14 @@ fn claim(request: &RegisterArguments, files: &Files, settings: &Settings) -> Res
     for file in files.all().into_iter().chain([files.folder.as_path()]) {
         check_not_an_input(file, &inputs)?;
     }
-    let existing = if request.overwrite { Existing::Overwrite } else { Existing::Refuse };
+    let existing = if request.folder.overwrite { Existing::Overwrite } else { Existing::Refuse };
     let what = ("register", request.identity(&to_toml(settings)?));
     Claim::new(&files.folder, what, &files.all(), &inputs, existing)
 }
 
 /// The image that stays, where one was named, and how much its voxels, or those of the reference, count.
 fn fixed_and_mask(request: &RegisterArguments, printer: Printer) -> Result<[Option<Volume>; 2]> {
-    let reading = Reading { volume: None, nan_policy: request.nan_policy };
+    let reading = Reading { volume: None, nan_policy: request.reading.nan_policy };
     let fixed = request.fixed.as_deref().map(|path| image(path, reading, printer)).transpose()?;
     let mask = request.fixed_mask.as_ref().map(read_volume).transpose()?;
     Ok([fixed, mask])
@@ -240,7 +240,7 @@ fn predict(request: &RegisterArguments, images: &SeriesImage, settings: &Setting
     let all = (voxels * images.count()) as u64;
     let fields = if deforms(settings) { 12 * all } else { 0 };
     let (host, disk) = (series.host_bytes(), Forecast::of_images(all, fields).expected);
-    print_to_stdout(&match request.json {
+    print_to_stdout(&match request.print.json {
         true => format!(
             "{}\n",
             json!({"volumes": images.count(), "host_peak_bytes": host, "disk_bytes": disk})

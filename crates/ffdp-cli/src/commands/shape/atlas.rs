@@ -14,10 +14,9 @@ use ffdp_shapes::shape::surface_distance;
 use serde_json::json;
 
 use super::input::{SHAPE_HELP, ShapeInput};
-use super::method::{MethodArguments, to_toml, warnings, watch};
-use crate::device::DeviceChoice;
+use super::method::{MethodArguments, RunArguments, to_toml, warnings, watch};
 use crate::failure::Result;
-use crate::printer::{Printer, summarise};
+use crate::printer::summarise;
 
 /// `ffdp shape atlas`.
 #[derive(Debug, Args)]
@@ -34,20 +33,13 @@ pub struct AtlasArguments {
     output: PathBuf,
     #[command(flatten)]
     method: MethodArguments,
-    /// Device to compute on; it must be compiled in.
-    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
-    device: DeviceChoice,
-    /// Errors only.
-    #[arg(short, long)]
-    quiet: bool,
-    /// Every iteration.
-    #[arg(short, long)]
-    verbose: bool,
+    #[command(flatten)]
+    run: RunArguments,
 }
 
 /// Computes it and writes everything.
 pub fn run(request: &AtlasArguments) -> Result<()> {
-    let printer = Printer::new(request.quiet, request.verbose);
+    let printer = request.run.printer();
     let members: Vec<Shape> =
         request.members.iter().map(ShapeInput::read).collect::<Result<_>>()?;
     let template = request.template.as_ref().map(ShapeInput::read).transpose()?;
@@ -57,7 +49,7 @@ pub fn run(request: &AtlasArguments) -> Result<()> {
     std::fs::create_dir_all(folder)
         .map_err(|source| ffdp_image::Error::io(folder, "create", source))?;
     warnings(&settings, template, &members[0]).iter().for_each(|text| printer.warning(text));
-    let device = request.device.open()?;
+    let device = request.run.device.open()?;
     write_text(&folder.join("settings.toml"), &to_toml(&settings)?)?;
     let begin = Instant::now();
     let go_on = |_: &Iteration| ControlFlow::Continue(());
@@ -75,7 +67,7 @@ pub fn run(request: &AtlasArguments) -> Result<()> {
     }
     let metrics = json!({ "distance_mm": distances, "costs": found.costs, "seconds": seconds });
     write_text(&folder.join("metrics.json"), &format!("{metrics:#}\n"))?;
-    summarise(request.quiet, || {
+    summarise(request.run.quiet, || {
         let worst = distances.iter().map(|d| d.mean).fold(0.0, f64::max);
         format!(
             "mean of {} shapes: they lie within {worst:.3} mm of it, deformed (mean surface distance, \

@@ -12,8 +12,29 @@ use ffdp_shapes::lddmm::{Iteration, LddmmSettings, Metric, Scheme};
 use ffdp_shapes::shape::width_advice;
 use ffdp_shapes::{Decay, Position, Shape};
 
+use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
 use crate::printer::Printer;
+
+/// Where it is computed, and what is printed.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// Device to compute on; it must be compiled in.
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    pub device: DeviceChoice,
+    /// Errors only.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Every iteration.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+impl RunArguments {
+    pub fn printer(&self) -> Printer {
+        Printer::new(self.quiet, self.verbose)
+    }
+}
 
 /// How shapes are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -19,12 +19,11 @@ use ffdp_shapes::{Position, Shape, ShapeTree};
 use serde_json::json;
 
 use super::input::{SHAPE_HELP, ShapeInput};
-use super::method::{MethodArguments, to_toml, warnings, watch};
-use crate::device::DeviceChoice;
+use super::method::{MethodArguments, RunArguments, to_toml, warnings, watch};
 use crate::failure::{Failure, Result};
-use crate::printer::{Printer, summarise};
-use crate::report::measures::Folds;
+use crate::printer::summarise;
 use crate::report::shapes::{ShapeReport, page};
+use crate::result::Folds;
 
 /// Cells of the carried grid along the longest side of the source: at least, and at most.
 const GRID_CELLS: [f64; 2] = [24.0, 96.0];
@@ -63,20 +62,13 @@ pub struct RegisterShapes {
     /// Continue from momenta.json of an interrupted run in the same folder.
     #[arg(long)]
     resume: bool,
-    /// Device to compute on; it must be compiled in.
-    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
-    device: DeviceChoice,
-    /// Errors only.
-    #[arg(short, long)]
-    quiet: bool,
-    /// Every iteration.
-    #[arg(short, long)]
-    verbose: bool,
+    #[command(flatten)]
+    run: RunArguments,
 }
 
 /// Deforms, and writes what was found.
 pub fn run(request: &RegisterShapes) -> Result<()> {
-    let printer = Printer::new(request.quiet, request.verbose);
+    let printer = request.run.printer();
     let (source, target) = (request.moving.read()?, request.fixed.read()?);
     let settings = request.method.settings(&source, &target)?;
     let grid = request.reference.as_deref().map(header).transpose()?.map(|h| h.geometry);
@@ -86,7 +78,7 @@ pub fn run(request: &RegisterShapes) -> Result<()> {
         .map_err(|source| ffdp_image::Error::io(folder, "create", source))?;
     let warnings = warnings(&settings, &source, &target);
     warnings.iter().for_each(|text| printer.warning(text));
-    let device = request.device.open()?;
+    let device = request.run.device.open()?;
     write_text(&folder.join("settings.toml"), &to_toml(&settings)?)?;
 
     let kept = folder.join("momenta.json");
@@ -117,7 +109,7 @@ pub fn run(request: &RegisterShapes) -> Result<()> {
     }
     // What was needed to go on is in flow.json.
     let _ = std::fs::remove_file(&kept);
-    summarise(request.quiet, || results.summary(folder))
+    summarise(request.run.quiet, || results.summary(folder))
 }
 
 struct Results<'a> {

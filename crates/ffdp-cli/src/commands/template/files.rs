@@ -117,6 +117,12 @@ impl Files {
             ("no_inverse", request.no_inverse.then(String::new)),
         ];
         let identity = request.run.identity(settings, places(images.files()), &more)?;
-        Claim::new(&self.folder, ("template", identity), &files, &inputs, request.run.existing())
+        Claim::new(
+            &self.folder,
+            ("template", identity),
+            &files,
+            &inputs,
+            request.run.folder.existing(),
+        )
     }
 }

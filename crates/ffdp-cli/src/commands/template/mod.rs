@@ -36,14 +36,14 @@ use crate::settings::deforms;
 /// Makes a template and writes it, with the maps to all images.
 pub fn run(request: &TemplateArguments) -> Result<()> {
     let clock = Instant::now();
-    let (printer, reading) = (request.run.printer(), request.run.reading());
+    let (printer, reading) = (request.run.print.printer(), request.run.reading);
     let settings = request.resolve()?;
     let named = (request.list(), request.files());
     let images = ImageFiles::new(named, &["image"], reading, printer)?;
     let grid = request.grid.as_ref().map(header).transpose()?.map(|header| header.geometry);
     let (plan, sizes) = planned(request, &settings, &images, grid.as_ref())?;
-    if request.run.plan {
-        return plan.asking(request.run.mesh.first()).print(request.run.json);
+    if request.run.print.plan {
+        return plan.asking(request.run.mesh.first()).print(request.run.print.json);
     }
     let files = Files::of(request, &images);
     let claim = files.claim(request, &settings, &images)?;
@@ -52,7 +52,7 @@ pub fn run(request: &TemplateArguments) -> Result<()> {
     forecast(&settings, &images, &sizes).check(
         ("the results of the template", &files.folder),
         claim.earlier_bytes(),
-        request.run.ignore_disk,
+        request.run.folder.ignore_disk,
         printer,
     )?;
     printer.note(&format!("{} images; {}", images.count(), plan.in_short()));
@@ -108,9 +108,9 @@ pub fn run(request: &TemplateArguments) -> Result<()> {
     output.journal().event("end", json!({"run_seconds": seconds, "used": metrics.used()}));
     output.complete()?;
     printer.note(&format!("results are in {}", request.output.display()));
-    match request.run.json {
+    match request.run.print.json {
         true => print_to_stdout(&metrics.json()?),
-        false => summarise(request.run.quiet, || summary(&metrics)),
+        false => summarise(request.run.print.quiet, || summary(&metrics)),
     }?;
     let left_out = metrics.images - metrics.used();
     request.run.strictly(left_out, metrics.images, "the results and a report", &request.output)

@@ -14,7 +14,7 @@
 //! point, once for a product; all else is arithmetic of the host.
 
 use ffdp_image::error::Result;
-use ffdp_image::image::Matrix3;
+use ffdp_image::image::{Matrix3, apply3};
 use ffdp_parallel::{Sharded, deform::Landmarks, periodic::PeriodicGrid};
 
 /// Points of a periodic box, and where they belong.
@@ -86,7 +86,7 @@ impl LandmarkTerm {
         let precision = scale * weight / sigma_mm.powi(2);
         let (mut energy, mut pull) = (0.0, Vec::with_capacity(at.len()));
         for ((y, p), t) in at.iter().zip(&self.start).zip(offsets_mm) {
-            let moved = apply(linear_mm, &std::array::from_fn(|a| y[a] - p[a]));
+            let moved = apply3(linear_mm, std::array::from_fn(|a| y[a] - p[a]));
             let off: [f64; 3] = std::array::from_fn(|i| moved[i] + t[i]);
             energy += 0.5 * precision * off.iter().map(|r| r * r).sum::<f64>();
             pull.push(apply_transposed(linear_mm, &off).map(|x| precision * x));
@@ -112,7 +112,7 @@ impl Paths {
     /// Those of [`PeriodicGrid::values_at`].
     pub fn product(&self, x: &Sharded) -> Result<Sharded> {
         let ends = self.tangent(x)?;
-        Ok(self.transposed(ends.iter().map(|d| apply(&self.metric, d)).collect(), x))
+        Ok(self.transposed(ends.iter().map(|d| apply3(&self.metric, *d)).collect(), x))
     }
 
     /// How the ends change with the velocity.
@@ -130,9 +130,9 @@ impl Paths {
         let mut moved = vec![[0.0; 3]; self.pull.len()];
         for step in self.places.chunks_exact(2) {
             for ((d, here), there) in moved.iter_mut().zip(&step[0]).zip(&step[1]) {
-                let first = plus(&change(here), 1.0, &apply(&here.slope, d));
+                let first = plus(&change(here), 1.0, &apply3(&here.slope, *d));
                 let there_d = plus(d, -dt, &first);
-                let second = plus(&change(there), 1.0, &apply(&there.slope, &there_d));
+                let second = plus(&change(there), 1.0, &apply3(&there.slope, there_d));
                 *d = plus(&plus(d, -0.5 * dt, &first), -0.5 * dt, &second);
             }
         }
@@ -235,10 +235,6 @@ fn ahead(x: &[f64; 3], dt: f64, place: &Place) -> [f64; 3] {
 /// `a + factor b`.
 fn plus(a: &[f64; 3], factor: f64, b: &[f64; 3]) -> [f64; 3] {
     std::array::from_fn(|i| a[i] + factor * b[i])
-}
-
-fn apply(m: &Matrix3, x: &[f64; 3]) -> [f64; 3] {
-    std::array::from_fn(|i| (0..3).map(|j| m[i][j] * x[j]).sum())
 }
 
 fn apply_transposed(m: &Matrix3, x: &[f64; 3]) -> [f64; 3] {

@@ -12,20 +12,17 @@ use ffdp_image::metrics::{
 use ffdp_register::{Registration, coverage::background};
 
 use super::jacobian::log_jacobian;
-use super::{Measured, Results, Writing};
+use super::{Results, Writing, Written};
 use crate::commands::register::inputs::{Inputs, Labels};
 use crate::failure::Result;
 use crate::hosts::Hosts;
 use crate::memory::peak_memory_bytes;
 use crate::report::measures::Process;
-use crate::report::slices::{Panels, Pictures, Quantity};
+use crate::report::slices::{Panels, Quantity};
+use crate::result::Measured;
 
 /// Measures, draws and writes; by all processes at the same time, and what is known then is on the first.
-pub fn finish(
-    to: Writing,
-    results: &Results,
-    inputs: &mut Inputs,
-) -> Result<Option<(Measured, Pictures)>> {
+pub fn finish(to: Writing, results: &Results, inputs: &mut Inputs) -> Result<Option<Written>> {
     let found = &results.found;
     // Planes through the middle of the fixed image, of what passes by.
     let grid = inputs.fixed.image.geometry().clone();
@@ -48,16 +45,10 @@ pub fn finish(
     mark_labels(to, found, inputs, &mut panels)?;
     done("labels of the report");
     let processes = processes(to.hosts, found)?;
-    let measured = Measured {
-        similarity,
-        jacobian,
-        motion_mm,
-        displacement_mm,
-        dice,
-        inverse: None,
-        processes,
-    };
-    Ok(to.hosts.is_first().then(|| (measured, panels.draw())))
+    let inverse = None;
+    let measured = Measured { similarity, jacobian, motion_mm, displacement_mm, dice, inverse };
+    let written = || Written { measured, pictures: panels.draw(), processes };
+    Ok(to.hosts.is_first().then(written))
 }
 
 /// Writes the moving image as the result shows it; how alike it is to the fixed one, before and after.

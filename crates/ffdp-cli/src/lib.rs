@@ -1,0 +1,111 @@
+//! What the command line is made of: `ffdp` is [`main`]. The Python package uses it; its API is not stable.
+//!
+//! parse > run > exit code. Data goes to stdout, talk to stderr. Exit codes: 0 all is well,
+//! 1 the input or the request cannot be worked with, 2 a defect of this program or the device, 3 (with --strict) a
+//! registration that failed.
+//! One file per command in `commands/`; what they share is next to it.
+
+mod affine_parts;
+mod args;
+mod checkpoint;
+mod cohort;
+mod commands;
+mod device;
+mod disk;
+mod failure;
+mod hash;
+mod help;
+mod hosts;
+mod in_parallel;
+mod interrupt;
+mod journal;
+mod json;
+mod label_names;
+mod leftovers;
+mod manifest;
+mod memory;
+mod mesh;
+mod names;
+mod nan_policy;
+mod output;
+mod pairs;
+mod printer;
+mod progress;
+mod report;
+mod result;
+mod settings;
+mod time;
+mod watch;
+mod words;
+
+pub use commands::input::Reading;
+pub use device::DeviceChoice;
+pub use failure::Failure;
+pub use nan_policy::NanPolicy;
+pub use report::measures::shows_all;
+pub use result::{Folds, HeldResult, PairVolumes, ResultMeasures, ResultRequest};
+pub use settings::SettingsArguments;
+pub use words::in_any_case;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use args::{Arguments, Command};
+use clap::FromArgMatches;
+
+/// What the user asks for; words of a choice in any case.
+fn arguments() -> Result<Arguments, clap::Error> {
+    let mut command = words::in_any_case(args::command());
+    let found = command.try_get_matches_from_mut(std::env::args_os())?;
+    Arguments::from_arg_matches(&found).map_err(|error| error.format(&mut command))
+}
+
+/// Reads the words of the command line, does what they ask for, and says how it ended.
+pub fn main() -> ExitCode {
+    if let Err(failure) = device::DeviceChoice::of_environment() {
+        let code = failure.exit_code();
+        printer::failure(failure);
+        return ExitCode::from(code);
+    }
+    let arguments = match arguments() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version go to stdout and are no failure; clap would exit with 2 otherwise.
+            let _ = error.print();
+            return ExitCode::from(u8::from(error.use_stderr()));
+        }
+    };
+    let run = || match &arguments.command {
+        Command::Register(request) => commands::register::run(request),
+        Command::Apply(request) => commands::apply::run(request),
+        Command::Convert(request) => commands::convert::run(request),
+        Command::Compose(request) => commands::compose::run(request),
+        Command::Fuse(request) => commands::fuse::run(request),
+        Command::Invert(request) => commands::invert::run(request),
+        Command::Info(request) => commands::info::run(request),
+        Command::Measure(request) => commands::measure::run(request),
+        Command::Plan(request) => commands::plan::run(request),
+        Command::Completions(request) => commands::completions::run(request, args::command()),
+        Command::Man => commands::man::run(args::command()),
+        Command::Bench(request) => commands::bench::run(request),
+        Command::Shape(request) => commands::shape::run(request),
+        Command::Synth(request) => commands::synth::run(request),
+        Command::Template(request) => commands::template::run(request),
+        Command::Train(request) => commands::train::run_command(request),
+        Command::Import(request) => commands::import::run(request),
+        Command::Predict(request) => commands::predict::run(request),
+    };
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(failure)) => {
+            let code = failure.exit_code();
+            printer::failure(failure);
+            ExitCode::from(code)
+        }
+        // The panic's own message is on stderr already.
+        Err(_) => {
+            printer::say("error: this is a defect of ffdp; please report it with the lines above");
+            ExitCode::from(2)
+        }
+    }
+}
