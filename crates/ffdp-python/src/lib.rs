@@ -26,8 +26,7 @@ use pyo3::prelude::*;
 
 /// Registration of 3-D images: finds the deformation that carries one image onto another.
 #[pymodule]
-#[pyo3(name = "ffdp")]
-fn module(m: &Bound<PyModule>) -> PyResult<()> {
+fn ffdp(m: &Bound<PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::add_to(m)?;
     m.add_class::<image::Image>()?;

@@ -155,16 +155,18 @@ impl Pair {
         let transform = placed_on(&found.transform()?, &host)?;
         let held = HeldResult::of(&mut found, self.volumes(), request)?;
         let measures = held.measures(&found, self.volumes(), settings, landmarks)?;
-        let inverse = held
-            .inverse
-            .map(|(values, _)| Displacement::from_vec(values, self.fixed.geometry.clone(), &host));
-        let inverse = inverse.transpose()?.map(Step::Displacement);
-        let backward = Composite::from(found.affine)
-            .inverse()?
-            .then(Composite::new(inverse.into_iter().collect()));
+        let on_host = |(values, _)| {
+            let field = Displacement::from_vec(values, self.fixed.geometry.clone(), &host)?;
+            Ok::<_, ffdp_image::Error>(Step::Displacement(field))
+        };
+        let steps = held.inverse.map(on_host).transpose()?.into_iter().collect();
+        let backward = || {
+            let affine = Composite::from(found.affine).inverse()?;
+            Ok::<_, ffdp_image::Error>(affine.then(Composite::new(steps)))
+        };
+        let inverse = request.inverse.then(backward).transpose()?;
         let [_, warped] = held.images;
         let warped_labels = held.labels.map(|[_, after]| after);
-        let inverse = request.inverse.then_some(backward);
         Ok((Found { warped, warped_labels, transform, inverse }, measures))
     }
 
