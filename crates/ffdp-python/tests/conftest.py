@@ -1,6 +1,7 @@
 """A pair of images whose grids differ, in memory and as files, and the command line to compare with."""
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,8 @@ import ffdp
 
 # The environment chooses devices of both sides otherwise.
 os.environ["FFDP_DEVICE"] = "cpu"
+# A shell that runs the tests in the background has what they start ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def rotation(degrees, axes):
