@@ -46,7 +46,7 @@ pub struct Settings {
     #[cfg_attr(feature = "cli", arg(long, value_name = "WEIGHT"))]
     pub smoothness: Option<f64>,
 
-    /// Weight of what the Jacobian determinant falls below zero by, the mean over all voxels; 0 leaves folds alone
+    /// Weight of what the Jacobian determinant falls below zero by. It is the mean over all voxels; 0 leaves folds alone
     #[cfg_attr(feature = "cli", arg(long, default_value_t = 0.0))]
     pub jacobian_weight: f64,
 
