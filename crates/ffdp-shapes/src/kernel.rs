@@ -30,8 +30,8 @@ pub enum Kernel {
     Sum(Vec<(f64, Kernel)>),
 }
 
-/// How a kernel of deformations decays. Its second derivatives are bounded, so that the velocities have a flow: those of
-/// [`Kernel::Laplacian`] are not.
+/// How a kernel of deformations decays. Geodesics follow its slope, which is continuous; that of [`Kernel::Laplacian`] jumps
+/// where two points meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decay {

@@ -16,7 +16,7 @@ pub struct PrintArguments {
     /// Print errors only, and what --json asks for.
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Print more, of one registration every loss that is read and the settings.
+    /// Print more: of a registration every loss that is read, and the settings.
     #[arg(short, long, action = ArgAction::SetTrue)]
     pub verbose: bool,
 }

@@ -86,7 +86,8 @@ fn every_method_finds_a_known_warp_and_its_inverse() {
     }
 }
 
-/// The same numbers in another order, over seventy steps of Adam in f32.
+/// The same numbers in another order, over seventy steps of Adam in f32: measured 2.3e-7 voxels in the mean, and losses
+/// equal to six digits.
 #[test]
 fn the_baseline_finds_what_the_engine_finds() {
     let pair = pair_of(40, 3);
@@ -98,8 +99,8 @@ fn the_baseline_finds_what_the_engine_finds() {
     let off = warp(&fused).field().clone() - warp(&composed).field().clone();
     let off = to_f64(off.abs().mean())[0];
     println!("losses {losses:.6?}, fields {off:.1e} voxels apart in the mean");
-    assert!(losses[0][1] < 0.7 * losses[0][0] && apart < 1e-4, "{losses:?}");
-    assert!(off < 0.01, "{off} voxels");
+    assert!(losses[0][1] < 0.7 * losses[0][0] && apart < 1e-5, "{losses:?}");
+    assert!(off < 1e-4, "{off} voxels");
 }
 
 /// The volume with its header moved by a map of space.

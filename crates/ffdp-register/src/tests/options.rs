@@ -96,8 +96,8 @@ fn similarities_as_the_papers_set_them_find_a_known_warp() {
         let field = warp(&found(&problem, stage)).to_vec().expect("readable");
         let after = mean_error(&field, &pair);
         println!("{similarity:?}: {after:.3} voxels");
-        // Of 1.7 voxels.
-        assert!(after < 0.8, "{similarity:?}: {after} voxels");
+        // Of 1.7 voxels; measured 0.413 to 0.521, and a fifth more is allowed.
+        assert!(after < 1.2 * 0.521, "{similarity:?}: {after} voxels");
         assert!(!fields.contains(&field), "{similarity:?}");
         fields.push(field);
     }
