@@ -38,6 +38,7 @@ pub fn measure(
         beta: BETA,
         beta_div: 1e-4,
         steps: 4,
+        keep_gradients: false,
         preconditioner: Preconditioner::InvA,
         inner_tolerance: 1e-3,
     };

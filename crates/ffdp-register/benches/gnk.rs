@@ -115,6 +115,7 @@ fn row(
             beta: regularizing.beta,
             beta_div: 1e-4,
             steps: 4,
+            keep_gradients: false,
             preconditioner,
             inner_tolerance: 1e-3,
         };

@@ -61,7 +61,10 @@ pub use bspline_votes::{
 pub use combination::combination;
 pub use component_dot::component_dot;
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
-pub use cubic::{cubic_coefficients, cubic_coefficients_along, cubic_sample, cubic_sample_from};
+pub use cubic::{
+    PeriodicInterpolation, cubic_coefficients, cubic_coefficients_along, cubic_sample,
+    periodic_sample,
+};
 pub use deform::{
     DeformImages, DeformMethod, DeformOptions, DeformState, Measure, Optimizer, Penalties, Update,
     deform,

@@ -1,4 +1,4 @@
-//! Cubic splines across seams.
+//! Between voxels, across seams.
 
 use burn::Tensor;
 use burn::tensor::DType;
@@ -7,7 +7,7 @@ use super::PeriodicGrid;
 use crate::ring::DisplacementBounds;
 use crate::sharded::Sharded;
 use ffdp_burn::ops::{
-    cubic_coefficients, cubic_coefficients_along, cubic_sample, cubic_sample_from,
+    PeriodicInterpolation, cubic_coefficients, cubic_coefficients_along, periodic_sample,
 };
 use ffdp_image::error::Result;
 
@@ -20,12 +20,16 @@ const REACH_F64: usize = 28;
 const ROUNDING_PLANES: u8 = 1;
 
 impl PeriodicGrid {
-    /// [`cubic_coefficients`] of a volume `[N, C, D, H, W]`, for [`PeriodicGrid::sample`].
+    /// What [`PeriodicGrid::sample`] reads of a volume `[N, C, D, H, W]`: the [`cubic_coefficients`] where the grid has a
+    /// B-spline between its voxels, the volume itself otherwise.
     ///
     /// # Errors
     /// [`Invalid`](ffdp_image::Error::Invalid) for other cuts; those of [`Holders::fetch`](crate::hosts::Holders::fetch).
     pub fn coefficients(&self, volume: &Sharded) -> Result<Sharded> {
         self.check("coefficients", volume, None)?;
+        if self.between != PeriodicInterpolation::BSpline {
+            return Ok(volume.clone());
+        }
         if self.is_whole() {
             return Ok(Self::by_whole(volume, cubic_coefficients));
         }
@@ -52,7 +56,7 @@ impl PeriodicGrid {
         self.holders.union(bounds.reduce(DisplacementBounds::union).expect("there are shards"))
     }
 
-    /// [`cubic_sample`]: a spline of `coefficients` `[N, C, D, H, W]` at the voxels displaced by `displacement`
+    /// [`periodic_sample`]: a volume by its `coefficients` `[N, C, D, H, W]` at the voxels displaced by `displacement`
     /// `[N, 3, D, H, W]`, in voxels; result as the coefficients.
     ///
     /// `bounds` hold the displacement, and decide which planes travel: any that do, of a velocity of which the
@@ -70,7 +74,8 @@ impl PeriodicGrid {
         self.check("sample", displacement, Some(3))?;
         if self.is_whole() {
             let displacement = displacement.shards()[0].clone();
-            return Ok(Self::by_whole(coefficients, |c| cubic_sample(c, displacement)));
+            let sample = |c| periodic_sample(c, displacement, [0; 3], self.between);
+            return Ok(Self::by_whole(coefficients, sample));
         }
         let axis = self.layout().axis();
         let blocks = match self.reached(bounds) {
@@ -83,7 +88,7 @@ impl PeriodicGrid {
         let shards = places.map(|((block, displacement), planes)| {
             let mut origin = [0; 3];
             origin[axis.component()] = margin.unwrap_or(planes.start);
-            cubic_sample_from(block, displacement.clone(), origin)
+            periodic_sample(block, displacement.clone(), origin, self.between)
         });
         Ok(Sharded::new(shards.collect(), self.layout().clone()))
     }
@@ -97,7 +102,7 @@ impl PeriodicGrid {
             let planes = reach.max(0.0) + f64::from(ROUNDING_PLANES);
             (planes < extent as f64).then_some(planes as usize)
         };
-        // Of voxel q the spline has coefficients floor(q) - 1 ..= floor(q) + 2.
+        // Of voxel q a cubic has voxels floor(q) - 1 ..= floor(q) + 2.
         let margins = [planes(1.0 - low.floor())?, planes(high.floor() + 2.0)?];
         (margins[0] + margins[1] < extent).then_some(margins)
     }

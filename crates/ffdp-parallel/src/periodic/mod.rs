@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! mod          grid: size, voxels, cuts and ranks, on which the operators are methods
-//! differences  gradient, divergence              }  around    shards with planes from around the period
-//! cubic        splines: coefficients, sampling   }
-//! spectral     symbols, other sizes                 turned    cut along another axis: all-to-all
+//! differences  gradient, divergence                   }  around    shards with planes from around the period
+//! cubic        between voxels: coefficients, sampling }
+//! spectral     symbols, other sizes                      turned    cut along another axis: all-to-all
 //! inner        numbers
 //! points       single voxels
 //! ```
@@ -20,6 +20,7 @@ use super::device_mesh::DeviceMesh;
 use super::hosts::Holders;
 use super::layout::{Axis, Layout};
 use super::sharded::Sharded;
+use ffdp_burn::ops::PeriodicInterpolation;
 use ffdp_image::error::{Error, Result};
 
 mod around;
@@ -43,6 +44,7 @@ pub struct PeriodicGrid {
     mesh: DeviceMesh,
     voxel: [f64; 3],
     holders: Holders,
+    between: PeriodicInterpolation,
 }
 
 impl PeriodicGrid {
@@ -80,7 +82,12 @@ impl PeriodicGrid {
                 "use fewer ranks, and the part of the layout that is this rank's",
             ));
         }
-        Ok(Self { layout, mesh, voxel, holders })
+        Ok(Self { layout, mesh, voxel, holders, between: PeriodicInterpolation::default() })
+    }
+
+    /// The same, with volumes that are this between their voxels; of a new grid the cubic B-spline.
+    pub fn with_interpolation(self, between: PeriodicInterpolation) -> Self {
+        Self { between, ..self }
     }
 
     /// A grid of `size` (D, H, W) on the device of `mesh`'s places, one shard for each, in one process.
@@ -120,7 +127,8 @@ impl PeriodicGrid {
             ));
         }
         let layout = Layout::balanced(size, axis, 1)?.with_cuts(cuts);
-        Self::new(layout, DeviceMesh::of(devices), voxel, self.holders.moved(to))
+        let grid = Self::new(layout, DeviceMesh::of(devices), voxel, self.holders.moved(to))?;
+        Ok(grid.with_interpolation(self.between))
     }
 
     /// Where this process's part is cut.

@@ -16,7 +16,7 @@ use crate::device_mesh::DeviceMesh;
 use crate::hosts::Holders;
 use crate::layout::Layout;
 use crate::sharded::{Sharded, join, narrow};
-use ffdp_burn::ops::smooth_size;
+use ffdp_burn::ops::{PeriodicInterpolation, smooth_size};
 use ffdp_image::error::Result;
 
 /// A volume's place in a periodic box.
@@ -40,14 +40,22 @@ pub enum Gap {
     Empty,
 }
 
+/// Lengths of boxes with a gap are multiples of this many voxels: volumes of many sizes then share few lengths, of each of
+/// which the transforms on a GPU have kernels of their own, and their rows are aligned. A box has 5 % more voxels for it.
+const FEW_LENGTHS: usize = 8;
+
 /// The length of a periodic axis with room for `voxels` and a gap of at least `gap`: it, and half of it rounded up,
-/// are products of 2, 3, 5 and 7. An axis of one voxel stays as it is.
+/// are products of 2, 3, 5 and 7; with a gap it is a multiple of 8 as well. An axis of one voxel stays as it is.
 pub fn periodic_size(voxels: usize, gap: usize) -> usize {
     if voxels == 1 {
         return 1;
     }
-    let is_smooth =
-        |n: &usize| smooth_size(*n) == *n && smooth_size(n.div_ceil(2)) == n.div_ceil(2);
+    let step = if gap == 0 { 1 } else { FEW_LENGTHS };
+    let is_smooth = |n: &usize| {
+        n.is_multiple_of(step)
+            && smooth_size(*n) == *n
+            && smooth_size(n.div_ceil(2)) == n.div_ceil(2)
+    };
     (voxels + gap..).find(is_smooth).expect("a power of two is not far")
 }
 
@@ -88,6 +96,11 @@ impl PaddedGrid {
         };
         let grid = PeriodicGrid::new(periodic, mesh.clone(), voxel, of_box)?;
         Ok(Self { layout: layout.clone(), holders: holders.clone(), grid, first })
+    }
+
+    /// The same, with [`PeriodicGrid::with_interpolation`].
+    pub fn with_interpolation(self, between: PeriodicInterpolation) -> Self {
+        Self { grid: self.grid.with_interpolation(between), ..self }
     }
 
     /// The box.

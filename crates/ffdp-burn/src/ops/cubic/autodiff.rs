@@ -4,7 +4,7 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
-use super::CubicOps;
+use super::{CubicOps, PeriodicInterpolation};
 use ffdp_kit::refuse;
 use ffdp_kit::vjp::{Vjp, record};
 
@@ -31,6 +31,8 @@ impl<B: CubicOps, C: CheckpointStrategy> CubicOps for Autodiff<B, C> {
     }
 
     refuse! { "cubic_sample: not differentiable; detach its inputs";
-        fn cubic_sample_3d(FloatTensor<Self>, FloatTensor<Self>, [usize; 3]) -> FloatTensor<Self>;
+        fn cubic_sample_3d(
+            FloatTensor<Self>, FloatTensor<Self>, [usize; 3], PeriodicInterpolation
+        ) -> FloatTensor<Self>;
     }
 }

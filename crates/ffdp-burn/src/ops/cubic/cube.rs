@@ -10,7 +10,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{CubicOps, POLE};
+use super::{CubicOps, POLE, PeriodicInterpolation};
 use crate::ops::fft::dims_of;
 use ffdp_kit::cubes::{cubes_in_lines, launched, lines_of_cubes};
 use ffdp_kit::launch::{
@@ -157,16 +157,34 @@ struct Around {
 /// Around voxel `p`, displaced by `u`: the whole voxels of `u` are counted apart, so that large volumes lose
 /// no digits.
 #[cube]
-fn around(p: u32, u: f32, n: u32, stride: usize) -> Around {
+fn around(
+    p: u32,
+    u: f32,
+    n: u32,
+    stride: usize,
+    #[comptime] between: PeriodicInterpolation,
+) -> Around {
     let mut at = Array::<usize>::new(4usize);
     let mut weight = Array::<f32>::new(4usize);
     let cell = u.floor();
     let t = u - cell;
     let s = 1.0f32 - t;
-    weight[0] = s * s * s * comptime!(1.0f32 / 6.0);
-    weight[1] = comptime!(2.0f32 / 3.0) - t * t * (1.0f32 - 0.5f32 * t);
-    weight[2] = comptime!(2.0f32 / 3.0) - s * s * (1.0f32 - 0.5f32 * s);
-    weight[3] = t * t * t * comptime!(1.0f32 / 6.0);
+    if comptime!(between == PeriodicInterpolation::BSpline) {
+        weight[0] = s * s * s * comptime!(1.0f32 / 6.0);
+        weight[1] = comptime!(2.0f32 / 3.0) - t * t * (1.0f32 - 0.5f32 * t);
+        weight[2] = comptime!(2.0f32 / 3.0) - s * s * (1.0f32 - 0.5f32 * s);
+        weight[3] = t * t * t * comptime!(1.0f32 / 6.0);
+    } else if comptime!(between == PeriodicInterpolation::Lagrange) {
+        weight[0] = -t * s * (1.0f32 + s) * comptime!(1.0f32 / 6.0);
+        weight[1] = (1.0f32 + t) * s * (1.0f32 + s) * 0.5f32;
+        weight[2] = t * (1.0f32 + t) * (1.0f32 + s) * 0.5f32;
+        weight[3] = -t * (1.0f32 + t) * s * comptime!(1.0f32 / 6.0);
+    } else {
+        weight[0] = 0.0f32;
+        weight[1] = s;
+        weight[2] = t;
+        weight[3] = 0.0f32;
+    }
     let size = i32::cast_from(n);
     let mut first = i32::cast_from(p) + i32::cast_from(cell) - 1;
     first = select(first < 0, first + size, first);
@@ -185,7 +203,7 @@ fn around(p: u32, u: f32, n: u32, stride: usize) -> Around {
     Around { at, weight, in_line }
 }
 
-/// The sums over the 64 coefficients around a position, of each channel, `len` elements apart.
+/// The sums over the 64 (linear: 8) values around a position, of each channel, `len` elements apart.
 #[cube]
 fn sums(
     coefficients: &[f32],
@@ -196,16 +214,19 @@ fn sums(
     len: usize,
     #[comptime] channels: u32,
     #[comptime] in_line: bool,
+    #[comptime] between: PeriodicInterpolation,
 ) -> Array<f32> {
+    let begin = comptime!(between.first_tap());
+    let end = comptime!(4 - between.first_tap());
     let mut sums = Array::<f32>::new(comptime!(channels as usize));
     #[unroll]
     for channel in 0..comptime!(channels as usize) {
         sums[channel] = 0.0f32;
     }
     #[unroll]
-    for k in 0..4usize {
+    for k in begin..end {
         #[unroll]
-        for j in 0..4usize {
+        for j in begin..end {
             let weight = z.weight[k] * y.weight[j];
             #[unroll]
             for channel in 0..comptime!(channels as usize) {
@@ -215,12 +236,12 @@ fn sums(
                     // Constant distances cost no address.
                     let start = row + x.at[0];
                     #[unroll]
-                    for i in 0..4usize {
+                    for i in begin..end {
                         along += x.weight[i] * coefficients[start + i];
                     }
                 } else {
                     #[unroll]
-                    for i in 0..4usize {
+                    for i in begin..end {
                         along += x.weight[i] * coefficients[row + x.at[i]];
                     }
                 }
@@ -244,6 +265,7 @@ fn sample_kernel(
     origin_z: u32,
     groups: u32,
     #[comptime] channels: u32,
+    #[comptime] between: PeriodicInterpolation,
 ) {
     let x = ABSOLUTE_POS_X;
     let y = ABSOLUTE_POS_Y;
@@ -259,21 +281,23 @@ fn sample_kernel(
     let voxels = size.w as usize * size.h as usize * size.d as usize;
     let voxel = (z as usize * size.h as usize + y as usize) * size.w as usize + x as usize;
     let u = 3 * n * voxels + voxel;
-    let ax = around(origin_x + x, displacement[u], of.w, 1usize);
-    let ay = around(origin_y + y, displacement[u + voxels], of.h, row);
-    let az = around(origin_z + z, displacement[u + 2 * voxels], of.d, slice);
+    let ax = around(origin_x + x, displacement[u], of.w, 1usize, between);
+    let ay = around(origin_y + y, displacement[u + voxels], of.h, row, between);
+    let az = around(origin_z + z, displacement[u + 2 * voxels], of.d, slice, between);
     for group in 0..groups {
         let volume = (n * groups as usize + group as usize) * comptime!(channels as usize);
         let first = volume * len;
         let to = volume * voxels + voxel;
         if ax.in_line {
-            let found = sums(coefficients, &ax, &ay, &az, first, len, channels, comptime!(true));
+            let found =
+                sums(coefficients, &ax, &ay, &az, first, len, channels, comptime!(true), between);
             #[unroll]
             for channel in 0..comptime!(channels as usize) {
                 output[to + channel * voxels] = found[channel];
             }
         } else {
-            let found = sums(coefficients, &ax, &ay, &az, first, len, channels, comptime!(false));
+            let found =
+                sums(coefficients, &ax, &ay, &az, first, len, channels, comptime!(false), between);
             #[unroll]
             for channel in 0..comptime!(channels as usize) {
                 output[to + channel * voxels] = found[channel];
@@ -342,6 +366,7 @@ impl CubicOps for CubeBackend {
         coefficients: FloatTensor<Self>,
         displacement: FloatTensor<Self>,
         origin: [usize; 3],
+        between: PeriodicInterpolation,
     ) -> FloatTensor<Self> {
         assert_f32("cubic_sample", &[&coefficients, &displacement]);
         let [c, u] = [coefficients, displacement].map(into_contiguous);
@@ -366,6 +391,7 @@ impl CubicOps for CubeBackend {
                 origin[2] as u32,
                 (channels / together) as u32,
                 together as u32,
+                between,
             );
         }
         output

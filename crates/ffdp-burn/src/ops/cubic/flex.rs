@@ -5,7 +5,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 
-use super::{CubicOps, POLE};
+use super::{CubicOps, POLE, PeriodicInterpolation};
 use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// Lines that are filtered together.
@@ -91,15 +91,24 @@ fn coefficients<T: Real>(volume: &FlexTensor, axes: [bool; 3]) -> FlexTensor {
 }
 
 /// The four voxels around a position of a circle of `n`, and their weights.
-fn around(q: f64, n: usize) -> [(usize, f64); 4] {
+fn around(q: f64, n: usize, between: PeriodicInterpolation) -> [(usize, f64); 4] {
     let cell = q.floor();
     let (t, s) = (q - cell, 1.0 - (q - cell));
-    let weights = [
-        s * s * s / 6.0,
-        2.0 / 3.0 - t * t * (1.0 - 0.5 * t),
-        2.0 / 3.0 - s * s * (1.0 - 0.5 * s),
-        t * t * t / 6.0,
-    ];
+    let weights = match between {
+        PeriodicInterpolation::BSpline => [
+            s * s * s / 6.0,
+            2.0 / 3.0 - t * t * (1.0 - 0.5 * t),
+            2.0 / 3.0 - s * s * (1.0 - 0.5 * s),
+            t * t * t / 6.0,
+        ],
+        PeriodicInterpolation::Lagrange => [
+            -t * s * (1.0 + s) / 6.0,
+            (1.0 + t) * s * (1.0 + s) / 2.0,
+            t * (1.0 + t) * (1.0 + s) / 2.0,
+            -t * (1.0 + t) * s / 6.0,
+        ],
+        PeriodicInterpolation::Linear => [0.0, s, t, 0.0],
+    };
     let first = (cell as i64 - 1).rem_euclid(n as i64) as usize;
     let at = |tap: usize| if first + tap < n { first + tap } else { (first + tap) % n };
     [0, 1, 2, 3].map(|tap| (at(tap), weights[tap]))
@@ -108,8 +117,9 @@ fn around(q: f64, n: usize) -> [(usize, f64); 4] {
 fn sample<T: Real>(
     coefficients: &FlexTensor,
     displacement: &FlexTensor,
-    origin: [usize; 3],
+    (origin, between): ([usize; 3], PeriodicInterpolation),
 ) -> FlexTensor {
+    let taps = between.first_tap()..4 - between.first_tap();
     let (size, channels) = (extents(coefficients), coefficients.layout().shape()[1]);
     let of = extents(displacement);
     let [len, voxels] = [size, of].map(|size| size.iter().product::<usize>());
@@ -120,15 +130,16 @@ fn sample<T: Real>(
         let p = [voxel % of[0], voxel / of[0] % of[1], voxel / of[0] / of[1]];
         let [x, y, z] = [0, 1, 2].map(|a| {
             let moved = u[(3 * n + a) * voxels + voxel].wide();
-            around((p[a] + origin[a]) as f64 + moved, size[a])
+            around((p[a] + origin[a]) as f64 + moved, size[a], between)
         });
         for (channel, out) in out.iter_mut().enumerate() {
             let c = &c[(n * channels + channel) * len..][..len];
             let mut sum = 0.0;
-            for (k, wz) in z {
-                for (j, wy) in y {
+            for (k, wz) in &z[taps.clone()] {
+                for (j, wy) in &y[taps.clone()] {
                     let row = &c[(k * size[1] + j) * size[0]..][..size[0]];
-                    let along: f64 = x.iter().map(|(i, wx)| wx * row[*i].wide()).sum();
+                    let along: f64 =
+                        x[taps.clone()].iter().map(|(i, wx)| wx * row[*i].wide()).sum();
                     sum += wz * wy * along;
                 }
             }
@@ -159,8 +170,9 @@ impl CubicOps for Flex {
         coefficients: FloatTensor<Self>,
         displacement: FloatTensor<Self>,
         origin: [usize; 3],
+        between: PeriodicInterpolation,
     ) -> FloatTensor<Self> {
         let [c, u] = [coefficients, displacement].map(|t| t.to_contiguous());
-        by_dtype!("cubic_sample", c.dtype(), sample(&c, &u, origin))
+        by_dtype!("cubic_sample", c.dtype(), sample(&c, &u, (origin, between)))
     }
 }

@@ -6,12 +6,14 @@
 //! ```
 //! The inverse of `B = (1, 4, 1) / 6` is `sqrt 3 z^|s|`, `z = sqrt 3 - 2`: as it falls by 3.7 a voxel, a sum of few
 //! neighbours has it to the last digit of f32, in parallel (GPU); the CPU takes the recursion that it comes from. Between voxels the error is of fourth order.
+//! Cubic polynomials through four voxels and straight lines between two ([`PeriodicInterpolation`]) need no coefficients.
 //! Sources: Unser, Splines, a perfect fit for signal and image processing, 1999;
 //! Champagnat and Le Sant, Efficient cubic B-spline image interpolation on a GPU, 2012.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
+use serde::{Deserialize, Serialize};
 
 mod autodiff;
 #[cfg(feature = "cube")]
@@ -23,6 +25,31 @@ mod tests;
 /// `z = sqrt 3 - 2`.
 pub(crate) const POLE: f64 = -0.267_949_192_431_122_7;
 
+/// What a periodic volume is between its voxels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PeriodicInterpolation {
+    /// The cubic B-spline through all voxels: two continuous derivatives, an error of fourth order. Its coefficients
+    /// come first ([`cubic_coefficients`]).
+    #[default]
+    BSpline,
+    /// The cubic polynomial through four voxels along each axis: fourth order with a larger constant, no continuous
+    /// derivative, no coefficients.
+    Lagrange,
+    /// Straight between two voxels along each axis: second order, an eighth of the voxels read.
+    Linear,
+}
+
+impl PeriodicInterpolation {
+    /// The first of the four voxels around a position that counts; as many count on both sides.
+    pub(crate) const fn first_tap(self) -> usize {
+        match self {
+            Self::BSpline | Self::Lagrange => 0,
+            Self::Linear => 1,
+        }
+    }
+}
+
 /// Backend operations; `[N, C, D, H, W]`, displacements `[N, 3, D, H, W]`.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait CubicOps: Backend {
@@ -30,7 +57,7 @@ pub trait CubicOps: Backend {
     #[fusion(dtype = volume, shape = volume)]
     fn cubic_coefficients_3d(volume: FloatTensor<Self>, axes: [bool; 3]) -> FloatTensor<Self>;
 
-    /// The spline at `origin + p + u(p)`, `origin` (x, y, z).
+    /// What lies at `origin + p + u(p)`, `origin` (x, y, z).
     #[fusion(
         dtype = coefficients,
         shape = { let mut shape = displacement.clone(); shape[1] = coefficients[1]; shape }
@@ -39,6 +66,7 @@ pub trait CubicOps: Backend {
         coefficients: FloatTensor<Self>,
         displacement: FloatTensor<Self>,
         origin: [usize; 3],
+        between: PeriodicInterpolation,
     ) -> FloatTensor<Self>;
 }
 
@@ -89,31 +117,33 @@ pub fn cubic_sample(coefficients: Tensor<5>, displacement: Tensor<5>) -> Tensor<
         c[2..] == u[2..],
         "cubic_sample: coefficients [N, C, D, H, W] need a displacement [N, 3, D, H, W], got {c:?} and {u:?}"
     );
-    cubic_sample_from(coefficients, displacement, [0; 3])
+    periodic_sample(coefficients, displacement, [0; 3], PeriodicInterpolation::BSpline)
 }
 
-/// [`cubic_sample`] of a part of the voxels: that of number `p` in the displacement is `origin + p` of the
-/// coefficients. Not differentiable.
+/// A periodic volume at the displaced voxels of a part of it: that of number `p` in the displacement is `origin + p` of
+/// the volume. Not differentiable.
 ///
 /// # Shapes
-/// coefficients `[N, C, D', H', W']`, periodic; displacement `[N, 3, D, H, W]`; `origin` (x, y, z); result
-/// `[N, C, D, H, W]`.
+/// values (of a B-spline the coefficients) `[N, C, D', H', W']`, periodic; displacement `[N, 3, D, H, W]`; `origin`
+/// (x, y, z); result `[N, C, D, H, W]`.
 ///
 /// # Panics
 /// As [`cubic_sample`], but for the sizes.
-pub fn cubic_sample_from(
-    coefficients: Tensor<5>,
+pub fn periodic_sample(
+    values: Tensor<5>,
     displacement: Tensor<5>,
     origin: [usize; 3],
+    between: PeriodicInterpolation,
 ) -> Tensor<5> {
-    let (c, u) = (coefficients.dims(), displacement.dims());
+    let (c, u) = (values.dims(), displacement.dims());
     assert!(
         u[1] == 3 && c[0] == u[0] && !c.contains(&0) && !u.contains(&0),
-        "cubic_sample: coefficients [N, C, D, H, W] need a displacement [N, 3, D, H, W], got {c:?} and {u:?}"
+        "periodic_sample: values [N, C, D, H, W] need a displacement [N, 3, D, H, W], got {c:?} and {u:?}"
     );
     Tensor::from_dispatch(<Dispatch as CubicOps>::cubic_sample_3d(
-        coefficients.into_dispatch(),
+        values.into_dispatch(),
         displacement.into_dispatch(),
         origin,
+        between,
     ))
 }

@@ -6,8 +6,8 @@
 //! - d_t l - div(l v) = 0         l_j(x)     = s(x) l_(j+1)(Y)     Y = x + dt / 2 (v(x) + v(x + dt v(x)))
 //! d_t w + v . grad w + f = 0     w_(j+1)(x) = (w_j - dt / 2 f_j)(X) - dt / 2 f_(j+1)(x)
 //! ```
-//! `s = 1 + dt / 2 (d(x) + d(Y)) + dt^2 / 2 d(x) d(Y)` with `d = div v`: Heun's steps of second order. Between voxels all
-//! is read by cubic splines. Source: Mang and Biros, A semi-Lagrangian two-level preconditioned Newton-Krylov solver,
+//! `s = 1 + dt / 2 (d(x) + d(Y)) + dt^2 / 2 d(x) d(Y)` with `d = div v`: Heun's steps of second order. What lies
+//! between voxels is the grid's choice, cubic splines or another. Source: Mang and Biros, A semi-Lagrangian two-level preconditioned Newton-Krylov solver,
 //! 2017.
 
 use burn::Tensor;

@@ -48,7 +48,8 @@ pub(super) fn begin(settings: &GnkSettings, task: &LevelTask) -> Result<Box<dyn 
         &places.team.fixed,
         voxel,
         settings.gap_voxels,
-    )?;
+    )?
+    .with_interpolation(settings.interpolation);
     let images = images(settings, (pair, affine), &padded)?;
     let similarity = settings.similarity.loss();
     let landmarks = pair.landmarks_for(affine, similarity.usual_gain());

@@ -33,7 +33,7 @@ use crate::settings::{
     ConvergenceSettings, Descent, LevelSettings, OptimizerSettings, Regularization, Similarity,
     in_range,
 };
-use ffdp_burn::ops::{Accumulation, Update};
+use ffdp_burn::ops::{Accumulation, PeriodicInterpolation, Update};
 use ffdp_image::error::{Error, Result};
 use ffdp_optim::GaussNewtonOptions;
 use ffdp_parallel::planner::{FieldBuffers, VECTOR};
@@ -61,6 +61,12 @@ pub struct GnkSettings {
     pub determinant: Option<DeterminantBounds>,
     /// Steps of time. Default 4; 8 for motions of a third of the image and more.
     pub time_steps: usize,
+    /// What images and fields are between their voxels, for the transport: `bspline` (cubic, the default), `lagrange`
+    /// (cubic, no coefficients) or `linear` (of second order).
+    pub interpolation: PeriodicInterpolation,
+    /// Whether the derivatives of the image at all steps of time are kept, three numbers a voxel and step more: the
+    /// products of a system then find none. Default false.
+    pub keep_gradients: bool,
     /// Preconditioner of the conjugate gradients. Default `2l_inv_h0`.
     pub preconditioner: Preconditioner,
     /// Tolerance of the system within a preconditioner, relative to that of the system itself. Default 1e-3; 1e-2 for
@@ -89,6 +95,8 @@ impl Default for GnkSettings {
             continuation: true,
             determinant: None,
             time_steps: 4,
+            interpolation: PeriodicInterpolation::default(),
+            keep_gradients: false,
             preconditioner: Preconditioner::default(),
             inner_tolerance: 1e-3,
             tolerance: 5e-2,
@@ -114,6 +122,7 @@ impl GnkSettings {
             beta: self.beta,
             beta_div: self.beta_div,
             steps: self.time_steps,
+            keep_gradients: self.keep_gradients,
             preconditioner: self.preconditioner,
             inner_tolerance: self.inner_tolerance,
         }
@@ -183,10 +192,11 @@ impl FieldMethod for GnkSettings {
         None
     }
 
-    /// `74 + n` numbers a voxel, `n` the steps of time (Brunn et al. 2020), as an odd number of vectors; and what is
-    /// squared for the map of the velocity.
+    /// `74 + n` numbers a voxel, `n` the steps of time (Brunn et al. 2020), and `3 (n + 1)` where gradients are kept, as an
+    /// odd number of vectors; and what is squared for the map of the velocity.
     fn buffers(&self) -> Buffers {
-        let vectors = (NUMBERS + self.time_steps).div_ceil(3) | 1;
+        let kept = if self.keep_gradients { 3 * (self.time_steps + 1) } else { 0 };
+        let vectors = (NUMBERS + self.time_steps + kept).div_ceil(3) | 1;
         let state_bytes = vectors as u64 * VECTOR;
         let fields = FieldBuffers { fields: 1, state_bytes, squared: SQUARINGS as u64 + 2 };
         Buffers { cpu_bytes: state_bytes, fields }

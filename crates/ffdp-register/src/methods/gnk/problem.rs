@@ -41,6 +41,8 @@ pub struct VelocityOptions {
     pub beta_div: f64,
     /// Steps of time.
     pub steps: usize,
+    /// Whether `grad m_j` is kept, `3 C (steps + 1)` numbers a voxel; found for each product otherwise.
+    pub keep_gradients: bool,
     /// Of the systems of a step.
     pub preconditioner: Preconditioner,
     /// Of the systems within a preconditioner, as a part of that of the system.
@@ -79,6 +81,8 @@ struct State {
     flow: Flow,
     /// `m_0` to `m_n`.
     path: Vec<Sharded>,
+    /// Their derivatives, of every channel, where they are kept.
+    slopes: Option<Vec<Vec<Sharded>>>,
     /// That of the moving image at the end.
     mask: Option<Sharded>,
     /// Those of the landmarks.
@@ -249,7 +253,7 @@ impl VelocityProblem {
                 density = flow.back(&density)?;
             }
             for c in 0..density.dims()[1] {
-                let slope = self.grid.gradient(&channel(&path[j], c))?;
+                let slope = self.slope(state, j, c)?;
                 let part = slope.zip_map(&channel(&density, c), Tensor::mul);
                 let part = (flow.weight(j), &part);
                 force = Some(match &force {
@@ -261,12 +265,18 @@ impl VelocityProblem {
         Ok(force.expect("there is an image"))
     }
 
+    /// `grad m_j` of a channel.
+    fn slope(&self, State { path, slopes, .. }: &State, j: usize, c: usize) -> Result<Sharded> {
+        match slopes {
+            Some(slopes) => Ok(slopes[j][c].clone()),
+            None => self.grid.gradient(&channel(&path[j], c)),
+        }
+    }
+
     /// `x . grad m_j` of every channel.
-    fn along(&self, x: &Sharded, m: &Sharded) -> Result<Sharded> {
-        let part = |c: usize| {
-            let slope = self.grid.gradient(&channel(m, c))?;
-            Ok(slope.zip_map(x, component_dot))
-        };
+    fn along(&self, x: &Sharded, state: &State, j: usize) -> Result<Sharded> {
+        let m = &state.path[j];
+        let part = |c: usize| Ok(self.slope(state, j, c)?.zip_map(x, component_dot));
         let mut channels = (0..m.dims()[1]).map(part).collect::<Result<Vec<_>>>()?;
         if channels.len() == 1 {
             return Ok(channels.remove(0));
@@ -357,7 +367,16 @@ impl Objective<FieldVector> for VelocityProblem {
         let landmarks = paths.as_ref().map_or(0.0, |paths| paths.energy);
         let seen =
             VelocityLoss { loss: compared.loss, count: compared.count, roughness, landmarks };
-        let state = State { flow, path, mask, paths, seen, system: None };
+        let slopes = match self.options.keep_gradients {
+            false => None,
+            true => {
+                let of = |m: &Sharded| {
+                    (0..m.dims()[1]).map(|c| self.grid.gradient(&channel(m, c))).collect()
+                };
+                Some(path.iter().map(of).collect::<Result<_>>()?)
+            }
+        };
+        let state = State { flow, path, slopes, mask, paths, seen, system: None };
         let force = vector(self.force(&state, density)?, &self.grid);
         let mut gradient = FieldVector::combine(&[(1.0, &stiff), (1.0, &force)]);
         if let Some(paths) = &state.paths {
@@ -375,18 +394,18 @@ impl Curved<FieldVector> for VelocityProblem {
     fn hessian(&self, x: &FieldVector) -> Result<FieldVector> {
         let state = self.state.as_ref().expect(SEEN);
         let (curvature, _) = state.system.as_ref().expect(SEEN);
-        let State { flow, path, .. } = state;
+        let flow = &state.flow;
         let x = &x.fields[0];
         let half = -0.5 / flow.steps() as f64;
         let mut w: Option<Sharded> = None;
-        let mut begins = self.along(x, &path[0])?;
-        for m in &path[1..] {
+        let mut begins = self.along(x, state, 0)?;
+        for j in 1..state.path.len() {
             let from = match &w {
                 None => sum(&[(half, &begins)]),
                 Some(w) => sum(&[(1.0, w), (half, &begins)]),
             };
             let there = flow.ahead(&from)?;
-            begins = self.along(x, m)?;
+            begins = self.along(x, state, j)?;
             w = Some(sum(&[(1.0, &there), (half, &begins)]));
         }
         let w = w.expect("there is a step");

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use super::{Flow, Preconditioner, VelocityImages, VelocityOptions, VelocityProblem};
 use ffdp_burn::losses::{Dice, Lncc, Mse, NormalizedMutualInformation, SimilarityLoss};
-use ffdp_burn::ops::{LnccFloor, LnccOptions};
+use ffdp_burn::ops::{LnccFloor, LnccOptions, PeriodicInterpolation};
+use ffdp_kit::testing::to_f64;
 use ffdp_parallel::{DeviceMesh, Sharded, deform::FieldVector, periodic::PeriodicGrid};
 
 /// A function of the points of `[0, 2 pi)^3` on `n` voxels an axis, cut as the grid is.
@@ -56,7 +57,14 @@ fn vector(field: Sharded) -> FieldVector {
 }
 
 fn options(preconditioner: Preconditioner) -> VelocityOptions {
-    VelocityOptions { beta: 1e-2, beta_div: 1e-4, steps: 4, preconditioner, inner_tolerance: 1e-3 }
+    VelocityOptions {
+        beta: 1e-2,
+        beta_div: 1e-4,
+        steps: 4,
+        keep_gradients: false,
+        preconditioner,
+        inner_tolerance: 1e-3,
+    }
 }
 
 /// The images of the problem: the second is the first, carried along `v0`'s velocity.
