@@ -38,9 +38,11 @@ def main():
     parser.add_argument("--ffdp", required=True)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--part", default="1/1", help="K/N: every N-th orientation, from the K-th on")
     parser.add_argument("-o", "--output", type=pathlib.Path)
     args = parser.parse_args()
     rng, rows = np.random.default_rng(2026), []
+    part, parts = map(int, args.part.split("/"))
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for i in range(args.count):
@@ -50,6 +52,8 @@ def main():
             half = i % 3 == 2
             turn = np.eye(4)
             turn[:3, :3], turn[:3, 3] = rotation(rng), rng.uniform(-50, 50, 3)
+            if i % parts != part - 1:
+                continue
             seen = values
             if half:
                 y = np.abs(affine[1, :3]).argmax()
