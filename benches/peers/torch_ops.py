@@ -3,13 +3,13 @@
 
     python benches/peers/torch_ops.py                       CUDA if there is one: 128, 256, 512
     python benches/peers/torch_ops.py --device cpu --size 64 --json torch.json
-    python benches/peers/torch_ops.py lncc                  rows whose name contains `lncc`
+    python benches/peers/torch_ops.py lncc --compile        rows whose name contains `lncc`; through torch.compile as well
 
 Sampling materialises the normalised grid that F.grid_sample asks for (align_corners=True); the
 identity behind it is built once a size, outside the timed runs. LNCC is computed with five
 convolutions of w^3 ones as in VoxelMorph, and with separable ones; smoothing is one convolution
 per axis. On CUDA a run is timed by events, on a CPU by the clock; every row is the median of
-several runs after warm-up. GB/s counts the fewest bytes that the operation must move (f32, every
+several runs after warm-up. Where fused_lncc (a kernel of its own, PyPI) is installed, its LNCC is among the rows. GB/s counts the fewest bytes that the operation must move (f32, every
 operand once); extra MB is the peak beyond the inputs (CUDA).
 `--check` first compares values and gradients with formulas written out directly.
 """
@@ -24,6 +24,11 @@ import time
 
 import torch
 import torch.nn.functional as F
+
+try:
+    from fused_lncc import fused_lncc_loss
+except ImportError:
+    fused_lncc_loss = None
 
 
 # ---------------------------------------------------------------- operations
@@ -206,6 +211,18 @@ CASES = [
 ]
 
 
+if fused_lncc_loss:
+    for window in (7, 9):
+        of = functools.partial(fused_lncc_loss, kernel_size=window)
+        CASES.append((f"lncc w{window}", "fused_lncc", ["image*", "image"], (8, 12), of))
+
+
+def compiled(case):
+    """A case through torch.compile; what is a kernel already stays as it is."""
+    op, variant, kinds, floors, function = case
+    return (op, f"{variant}, compiled", kinds, floors, torch.compile(function))
+
+
 def make(kind, size, device, tracked):
     if kind == "image":
         x = torch.rand(1, 1, size, size, size, device=device)
@@ -355,6 +372,7 @@ def main():
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=2.0, help="that a row's runs may take")
     parser.add_argument("--tf32", action="store_true", help="let convolutions round to TF32")
+    parser.add_argument("--compile", action="store_true", help="each row through torch.compile as well")
     parser.add_argument("--check", action="store_true", help="prove the operations first")
     parser.add_argument("--json", default=None)
     options = parser.parse_args()
@@ -366,19 +384,20 @@ def main():
     copy = copy_bandwidth(device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     print(f"device {name}, PyTorch {torch.__version__}, copy {copy:.1f} GB/s (read + write)")
-    print(f"{'operation':<28} {'variant':<20} {'size':>4} {'pass':<18} {'ms':>10} {'B/voxel':>7} "
+    print(f"{'operation':<28} {'variant':<26} {'size':>4} {'pass':<18} {'ms':>10} {'B/voxel':>7} "
           f"{'GB/s':>9} {'of copy':>8} {'extra MB':>10}")
     rows = []
+    cases = [case for case in CASES if options.filter in f"{case[0]} {case[1]}"]
+    if options.compile:
+        cases += [compiled(case) for case in cases if case[1] != "fused_lncc"]
     for size in options.size or ([64, 128] if device.type == "cpu" else [128, 256, 512]):
-        for case in CASES:
+        for case in cases:
             op, variant = case[:2]
-            if options.filter not in f"{op} {variant}":
-                continue
             passes = (False, True) if any("*" in kind for kind in case[2]) else (False,)
             for backward in passes:
                 label = "forward + backward" if backward else "forward"
                 row = {"op": op, "variant": variant, "size": size, "pass": label}
-                line = f"{op:<28} {variant:<20} {size:>4} {label:<18} "
+                line = f"{op:<28} {variant:<26} {size:>4} {label:<18} "
                 try:
                     figures = measure(case, size, backward, device, options)
                 except RuntimeError as error:  # out of memory, or a shape cuDNN refuses
