@@ -3,6 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use burn::tensor::{Device, Tensor};
 
@@ -22,15 +23,33 @@ pub enum DeviceChoice {
 /// The environment's choice for commands without `--device`.
 const VARIABLE: &str = "FFDP_DEVICE";
 
+/// What was found, once somebody asked.
+static FASTEST: OnceLock<DeviceChoice> = OnceLock::new();
+
 impl DeviceChoice {
-    /// What commands take without `--device`: the one that `FFDP_DEVICE` names, or the fastest that was compiled in.
+    /// What `--device` is where nobody gives it: [`DeviceChoice::best`].
+    pub const AUTO: &str = "auto";
+
+    /// The device that `FFDP_DEVICE` names, or the fastest of those that were compiled in and are there: a CUDA device, a
+    /// GPU of wgpu, the processor. A driver of wgpu that computes on the processor (llvmpipe) is taken only by its name:
+    /// the kernels for the processor are faster.
     pub fn best() -> Self {
-        let fastest = match () {
-            () if cfg!(feature = "cuda") => Self::Cuda(0),
-            () if cfg!(feature = "wgpu") => Self::Wgpu,
+        Self::of_environment().ok().flatten().unwrap_or_else(|| *FASTEST.get_or_init(Self::fastest))
+    }
+
+    fn fastest() -> Self {
+        match () {
+            () if cuda_devices().is_some_and(|count| count > 0) => Self::Cuda(0),
+            () if has_gpu_of_wgpu() => Self::Wgpu,
             () => Self::Cpu,
-        };
-        Self::of_environment().ok().flatten().unwrap_or(fastest)
+        }
+    }
+
+    /// What to say where the processor was taken because no GPU was there, though one could be used.
+    pub fn fallback() -> Option<&'static str> {
+        let could = cfg!(any(feature = "cuda", feature = "wgpu"));
+        let took = FASTEST.get() == Some(&Self::Cpu);
+        (could && took).then_some("no GPU was found: computing on the processor (--device cpu)")
     }
 
     /// The one that `FFDP_DEVICE` names.
@@ -40,6 +59,9 @@ impl DeviceChoice {
     pub fn of_environment() -> Result<Option<Self>> {
         let Some(name) = std::env::var_os(VARIABLE) else { return Ok(None) };
         let name = name.to_string_lossy();
+        if name == Self::AUTO {
+            return Ok(None);
+        }
         name.parse().map(Some).map_err(|reason| {
             Failure::user(
                 format!("the variable {VARIABLE} is {name:?}: {reason}"),
@@ -128,6 +150,18 @@ fn open_wgpu() -> Result<Device> {
     })
 }
 
+/// Whether wgpu finds a GPU.
+fn has_gpu_of_wgpu() -> bool {
+    #[cfg(feature = "wgpu")]
+    {
+        use burn::tensor::DeviceKind::{DiscreteGpu, IntegratedGpu, VirtualGpu};
+        let mut kinds = [DiscreteGpu(0), IntegratedGpu(0), VirtualGpu(0)].into_iter();
+        kinds.any(|kind| ffdp_kit::wgpu_device(kind).is_ok())
+    }
+    #[cfg(not(feature = "wgpu"))]
+    false
+}
+
 /// GPU `first + before` of `count`, counted in a ring; `first` where it is not known how many there are, or where
 /// there is no such GPU.
 fn in_turn(first: usize, before: usize, count: Option<usize>) -> usize {
@@ -180,6 +214,7 @@ impl FromStr for DeviceChoice {
     fn from_str(name: &str) -> Result<Self, String> {
         let choice =
             match name.split_once(':') {
+                None if name == Self::AUTO => return Ok(Self::best()),
                 None if name == "cpu" => Self::Cpu,
                 None if name == "cuda" => Self::Cuda(0),
                 // Vulkan is what wgpu drives on Linux and Windows.
@@ -251,5 +286,21 @@ mod tests {
     fn the_best_device_can_be_asked_for_by_its_name() {
         let best = DeviceChoice::best();
         assert_eq!(best.to_string().parse(), Ok(best));
+        assert_eq!(DeviceChoice::AUTO.parse(), Ok(best));
+    }
+
+    /// Mesa's llvmpipe computes on the processor, six times slower than the processor itself.
+    #[cfg(feature = "wgpu")]
+    #[test]
+    fn a_driver_that_computes_on_the_processor_is_not_taken_by_itself() {
+        // Says that it needs a driver where there is none.
+        if ffdp_kit::testing::gpu_devices().is_empty() {
+            return;
+        }
+        let there = |path: &str| std::path::Path::new(path).exists();
+        let hardware = there("/dev/dri/renderD128") || there("/dev/nvidia0");
+        if cfg!(target_os = "linux") && !hardware {
+            assert_eq!(DeviceChoice::fastest(), DeviceChoice::Cpu);
+        }
     }
 }

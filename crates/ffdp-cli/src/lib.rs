@@ -62,6 +62,11 @@ fn arguments() -> Result<Arguments, clap::Error> {
 
 /// Reads the words of the command line, does what they ask for, and says how it ended.
 pub fn main() -> ExitCode {
+    // A layer of Mesa's asks the desktop for the order of GPUs, and complains on stderr where there is no desktop.
+    if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+        // SAFETY: there is no other thread yet.
+        unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
+    }
     if let Err(failure) = device::DeviceChoice::of_environment() {
         let code = failure.exit_code();
         printer::failure(failure);
@@ -75,6 +80,9 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::from(error.use_stderr()));
         }
     };
+    if let Some(note) = device::DeviceChoice::fallback() {
+        printer::say(&format!("note: {note}"));
+    }
     let run = || match &arguments.command {
         Command::Register(request) => commands::register::run(request),
         Command::Apply(request) => commands::apply::run(request),

@@ -16,7 +16,7 @@ use crate::memory::{Plan, Sizes};
 pub struct MeshArguments {
     /// Device to compute on. It must be compiled in. Of several processes on one host, the first has
     /// this GPU and the others the next ones, in turn.
-    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value = DeviceChoice::AUTO)]
     device: DeviceChoice,
     /// Several devices that share the work, as cuda:0,cuda:1. They share the large levels of deformable stages; the first
     /// also does all that is not cut. With --pairs each has pairs of its own.

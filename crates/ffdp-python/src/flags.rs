@@ -22,7 +22,7 @@ use crate::json::to_toml;
 /// Where to compute.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Computing {
-    #[arg(long, default_value_t = DeviceChoice::best())]
+    #[arg(long, default_value = DeviceChoice::AUTO)]
     pub device: DeviceChoice,
 }
 

@@ -28,7 +28,7 @@ pub struct ComposeArguments {
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// Device to compute on; it must be compiled in.
-    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value = DeviceChoice::AUTO)]
     pub device: DeviceChoice,
 }
 

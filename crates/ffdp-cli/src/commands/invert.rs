@@ -34,7 +34,7 @@ pub struct InvertArguments {
     #[arg(long)]
     pub json: bool,
     /// Device to compute on; it must be compiled in.
-    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value = DeviceChoice::AUTO)]
     pub device: DeviceChoice,
 }
 

@@ -40,7 +40,7 @@ pub struct PlanArguments {
     #[command(flatten)]
     pub settings: SettingsArguments,
     /// Where it would be computed.
-    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value = DeviceChoice::AUTO)]
     pub device: DeviceChoice,
     /// Print JSON.
     #[arg(long)]

@@ -35,7 +35,7 @@ pub struct TrainCommand {
     #[command(flatten)]
     pub arguments: TrainArguments,
     /// Where to compute. Only what was compiled in is accepted
-    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value = DeviceChoice::AUTO)]
     pub device: DeviceChoice,
     /// Several devices that train together, as cuda:0,cuda:1; the first also validates
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "device")]

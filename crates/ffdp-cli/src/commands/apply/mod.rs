@@ -67,7 +67,7 @@ pub struct ApplyArguments {
     #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
     pub nan_policy: NanPolicy,
     /// Device to compute on. It must be compiled in.
-    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value = DeviceChoice::AUTO)]
     pub device: DeviceChoice,
 }
 

@@ -70,7 +70,7 @@ pub struct RegistrationArguments {
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',')]
     labels: Option<Vec<i32>>,
     /// Device to compute on; it must be compiled in.
-    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value = DeviceChoice::AUTO)]
     device: DeviceChoice,
     /// Print errors only.
     #[arg(short, long)]

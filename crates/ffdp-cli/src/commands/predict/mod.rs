@@ -92,7 +92,7 @@ pub struct PredictArguments {
     #[command(flatten)]
     pub reading: Reading,
     /// Where to compute. Only what was compiled in is accepted
-    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value = DeviceChoice::AUTO)]
     pub device: DeviceChoice,
     /// Print metrics.json to stdout instead of a summary
     #[arg(long)]

@@ -20,7 +20,7 @@ use crate::printer::Printer;
 #[derive(Debug, Args)]
 pub struct RunArguments {
     /// Device to compute on; it must be compiled in.
-    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value = DeviceChoice::AUTO)]
     pub device: DeviceChoice,
     /// Errors only.
     #[arg(short, long)]
