@@ -9,8 +9,9 @@ Sampling materialises the normalised grid that F.grid_sample asks for (align_cor
 identity behind it is built once a size, outside the timed runs. LNCC is computed with five
 convolutions of w^3 ones as in VoxelMorph, and with separable ones; smoothing is one convolution
 per axis. On CUDA a run is timed by events, on a CPU by the clock; every row is the median of
-several runs after warm-up. Where fused_lncc (a kernel of its own, PyPI) is installed, its LNCC is among the rows. GB/s counts the fewest bytes that the operation must move (f32, every
-operand once); extra MB is the peak beyond the inputs (CUDA).
+several runs after warm-up. Where fused_lncc (PyPI, a CUDA kernel) is installed, its LNCC is among
+the rows. GB/s counts the fewest bytes that the operation must move (f32, every operand once); extra
+MB is the peak beyond the inputs (CUDA).
 `--check` first compares values and gradients with formulas written out directly.
 """
 
