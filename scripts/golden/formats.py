@@ -4,13 +4,16 @@
     v/bin/python scripts/golden/formats.py
 
 writes small images to tests/golden/formats, whose voxel (x, y, z) of volume v has the value
-1000 v + 100 z + 10 y + x, and affine.json: from voxel to RAS mm as nibabel (MGZ) and SimpleITK (DICOM) read them.
+1000 v + 100 z + 10 y + x, one picture in colour in several formats (colours/), and affine.json: from voxel to RAS mm as
+nibabel (MGZ) and SimpleITK (DICOM) read them.
 `crates/ffdp-image/src/io/images/tests/golden_formats.rs` compares. Made with nibabel 5.4.2, tifffile 2026.3.3,
 pydicom 3.0.2, Pillow 13.0.0, SimpleITK 2.5.7.
 """
 
 import json
 import shutil
+import struct
+import zlib
 from pathlib import Path
 
 import nibabel as nib
@@ -76,6 +79,41 @@ def planes():
         Image.fromarray(np.full((16, 24), 40 * z, np.uint8)).save(GOLDEN / "jpeg" / f"{z}.jpg", quality=100)
 
 
+# Of squares of 16 x 16 pixels in rows of three: primaries, and stains.
+COLOURS = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [200, 120, 160], [240, 230, 235], [90, 40, 110]], np.uint8)
+
+
+def interlaced(pixels):
+    """A PNG of 8 bits in the seven passes that Pillow does not write."""
+    chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    passes = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
+    rows = [b"\0" + row.tobytes() for y, x, dy, dx in passes for row in pixels[y::dy, x::dx]]
+    head = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 8, 2, 0, 0, 1)
+    data = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"".join(rows))) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + data
+
+
+def colours():
+    y, x = np.meshgrid(np.arange(21), np.arange(37), indexing="ij")
+    pixels = COLOURS[x // 16 + 3 * (y // 16)]
+    (GOLDEN / "colours").mkdir()
+    image, folder = Image.fromarray(pixels), GOLDEN / "colours"
+    image.save(folder / "subsampled.jpg", quality=100, subsampling="4:2:0")
+    image.save(folder / "progressive.jpg", quality=100, subsampling="4:2:2", progressive=True)
+    image.save(folder / "rgb.jpg", quality=100, keep_rgb=True)
+    image.save(folder / "jpeg.tif", compression="jpeg", quality=100)
+    image.convert("YCbCr").save(folder / "ycbcr.tif", compression="jpeg", quality=100)
+    image.quantize(6, dither=Image.Dither.NONE).save(folder / "palette.png")
+    (folder / "interlaced.png").write_bytes(interlaced(pixels))
+    tifffile.imwrite(folder / "tiles.tif", pixels, photometric="rgb", tile=(16, 16), compression="deflate")
+    planes = (257 * pixels.astype(np.uint16)).transpose(2, 0, 1)
+    tifffile.imwrite(folder / "separate16.tif", planes, photometric="rgb", planarconfig="separate", byteorder=">",
+                     tile=(16, 16), compression="deflate")
+    stack = np.stack([pixels, pixels])
+    tifffile.imwrite(folder / "stack.ome.tif", stack, photometric="rgb", compression="deflate", metadata={"axes": "ZYXS"})
+    image.convert("CMYK").save(folder / "cmyk.jpg", quality=100)
+
+
 def dicom():
     """Signed integers of 12 bits with other bits above, a scale, planes in another order than their names."""
     R = rotation()
@@ -126,4 +164,5 @@ GOLDEN.mkdir(parents=True)
 affines = {"mgz": mgz(), "dicom": dicom()}
 tiff()
 planes()
+colours()
 (GOLDEN / "affine.json").write_text(json.dumps(affines, indent=1) + "\n")

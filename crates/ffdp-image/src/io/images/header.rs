@@ -118,6 +118,9 @@ pub struct Header {
     /// In what they are, where they are displacements.
     #[serde(skip)]
     pub(super) vectors: Vectors,
+    /// Whether values are the luminance of colours.
+    #[serde(skip)]
+    pub(super) is_luminance: bool,
     /// What is unusual and how it was read.
     pub warnings: Vec<String>,
 }
@@ -148,6 +151,7 @@ impl Header {
             geometry_source: GeometrySource::Metadata,
             is_interleaved: false,
             vectors: Vectors::default(),
+            is_luminance: false,
             warnings: Vec::new(),
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::header::{Header, INTENT_LABEL};
 use super::open::open;
-use super::read::{Selection, for_each_chunk, read_floats, refuse_vectors};
+use super::read::{Selection, for_each_chunk, read_floats, refuse_colours, refuse_vectors};
 use super::reserve::reserve;
 use super::source::Source;
 use crate::error::{Error, Result};
@@ -97,9 +97,10 @@ impl PlaneReader {
     /// where f32 would round one, their numbers ([`Planes::labels`]).
     ///
     /// # Errors
-    /// Those of reading; [`Error::NotLabels`] for values that are no integers of 32 bits.
+    /// Those of reading and of [`read_labels`](super::read_labels).
     pub fn with_labels(self) -> Result<(Self, Vec<i32>)> {
         let mut reader = self;
+        refuse_colours(&reader.header, &reader.path)?;
         let mut source = match reader.source.take() {
             Some(source) => source,
             None => open(&reader.path)?.0,

@@ -51,7 +51,8 @@ pub fn read_slab(path: impl AsRef<Path>, z: Range<usize>) -> Result<Volume> {
 /// Reads a 3-D label map of any voxel type.
 ///
 /// # Errors
-/// As [`read_volume`], and [`Error::NotLabels`] when a value is no integer or does not fit 32 bits.
+/// As [`read_volume`], [`Error::NotLabels`] when a value is no integer or does not fit 32 bits, and
+/// [`Error::File`] for a picture with colours.
 pub fn read_labels(path: impl AsRef<Path>) -> Result<LabelMap> {
     read_integers(path.as_ref(), &Selection::default(), Scaling::Applied)
 }
@@ -142,6 +143,15 @@ pub(super) fn refuse_vectors(header: &Header, path: &Path) -> Result<()> {
     Err(reject(path, "an image of one value a voxel is needed", value, fix))
 }
 
+/// Demands values that can be labels: the luminance of colours is not what they stand for.
+pub(super) fn refuse_colours(header: &Header, path: &Path) -> Result<()> {
+    if !header.is_luminance {
+        return Ok(());
+    }
+    let fix = "save the numbers of the labels as grey values";
+    Err(Error::file(path, "labels must be one integer a voxel", "colours", fix))
+}
+
 fn read_intensities(path: &Path, selection: &Selection) -> Result<Volume> {
     let (mut source, header) = open(path)?;
     let (first, z) = selection.resolve(&header, path)?;
@@ -162,8 +172,9 @@ enum Scaling {
 
 fn read_integers(path: &Path, selection: &Selection, scaling: Scaling) -> Result<LabelMap> {
     let (mut source, mut header) = open(path)?;
-    if scaling == Scaling::LeftOut {
-        (header.slope, header.intercept) = (1.0, 0.0);
+    match scaling {
+        Scaling::Applied => refuse_colours(&header, path)?,
+        Scaling::LeftOut => (header.slope, header.intercept) = (1.0, 0.0),
     }
     let (first, z) = selection.resolve(&header, path)?;
     let [nx, ny, _] = header.geometry.size;

@@ -87,6 +87,7 @@ fn interpret(raw: &RawHeader, path: &Path) -> Result<Header> {
         geometry_source,
         is_interleaved: false,
         vectors: if raw.intent_code == INTENT_DISPLACEMENT { Vectors::Ras } else { Vectors::Lps },
+        is_luminance: false,
         warnings,
     })
 }

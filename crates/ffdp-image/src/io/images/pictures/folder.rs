@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::{DecodedPlanes, Format, Header, Source};
-use super::{Form, ImageFormat, Jpeg, NO_SPACING, PlaneFormat, Png, Tiff, grid_as_itk};
+use super::{Form, ImageFormat, Jpeg, NO_SPACING, Plane, PlaneFormat, Png, Tiff, grid_as_itk};
 use crate::error::{Error, Result};
 
 /// The format.
@@ -35,9 +35,11 @@ impl ImageFormat for PictureFolder {
     fn open(&self, path: &Path) -> Result<(Source, Header)> {
         let files = listed(path)?;
         let (format, planes) = checked(path, &files.planes)?;
-        let form = format.form(&planes[0])?;
+        let Plane { form, mut left_out } = format.plane(&planes[0])?;
         for plane in &planes[1..] {
-            check_same(path, (&planes[0], form), (plane, format.form(plane)?))?;
+            let found = format.plane(plane)?;
+            check_same(path, (&planes[0], form), (plane, found.form))?;
+            left_out = left_out.or(found.left_out);
         }
         let [x, y] = form.size;
         let size = [x, y, planes.len()];
@@ -45,6 +47,7 @@ impl ImageFormat for PictureFolder {
         let name = Format::named("folder of planes");
         let mut header = Header::new(name, form.data_type, size.to_vec(), geometry);
         header.warnings.push(NO_SPACING.replace("file does", "files do"));
+        left_out.note(&mut header);
         if files.others > 0 {
             let others = files.others;
             header.warnings.push(format!("{others} other files of the folder are ignored"));
@@ -52,7 +55,7 @@ impl ImageFormat for PictureFolder {
         let folder = path.to_path_buf();
         let decode = move |z: usize, bytes: &mut [u8]| {
             // A file may have been replaced since the folder was opened.
-            let found = (planes[z].as_path(), format.form(&planes[z])?);
+            let found = (planes[z].as_path(), format.plane(&planes[z])?.form);
             check_same(&folder, (&planes[0], form), found)?;
             format.decode(&planes[z], bytes)
         };

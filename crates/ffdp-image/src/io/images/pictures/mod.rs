@@ -1,11 +1,12 @@
-//! Pictures, grey: PNG and JPEG, the pages of TIFF, and folders of planes; read. Such files say nothing of the size of a voxel
+//! Pictures: PNG and JPEG, the pages of TIFF, and folders of planes; read. Such files say nothing of the size of a voxel
 //! (the dots per inch that some have are those of a printer): it is 1 mm, with a warning. x grows to the left, y to the
-//! back, z upwards, as ITK reads them.
+//! back, z upwards, as ITK reads them. Colours become their luminance, with a warning.
 //!
-//! Read `folder.rs` for what the planes of a folder have to share, `tiff/` for pages.
+//! Read `folder.rs` for what the planes of a folder have to share, `tiff/` for pages, `luminance.rs` for colours.
 
 mod folder;
 mod jpeg;
+mod luminance;
 mod png;
 mod tiff;
 
@@ -18,6 +19,7 @@ use super::header::{Format, Header};
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::image::Geometry;
+use luminance::LeftOut;
 
 pub(super) use folder::PictureFolder;
 pub(super) use jpeg::{Jpeg, decode_jpeg};
@@ -27,9 +29,6 @@ pub(super) use tiff::Tiff;
 /// The warning of an image whose file has no size of voxels.
 pub(super) const NO_SPACING: &str =
     "the file does not say how large voxels are; 1 mm is taken along every axis";
-const NOT_GREY: &str = "a picture must be grey, one value a pixel";
-const TO_GREY: &str =
-    "convert it to grey, for example with ImageMagick: magick IN -colorspace Gray OUT";
 const DAMAGED: &str = "it is damaged: copy or download it again";
 
 /// What planes of one image share.
@@ -46,18 +45,25 @@ impl Form {
     }
 }
 
+/// What the header of a file says of its plane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plane {
+    pub form: Form,
+    pub left_out: LeftOut,
+}
+
 /// A format whose files have one plane each.
 pub(super) trait PlaneFormat: Sync {
-    /// Size and type of a file, from its header.
+    /// The plane of a file, from its header.
     ///
     /// # Errors
-    /// [`Error::File`] for what is not grey or damaged, [`Error::Io`].
-    fn form(&self, path: &Path) -> Result<Form>;
+    /// [`Error::File`] for what is damaged or of a kind that is not read, [`Error::Io`].
+    fn plane(&self, path: &Path) -> Result<Plane>;
 
     /// Fills the voxels, least significant byte first.
     ///
     /// # Errors
-    /// As [`PlaneFormat::form`].
+    /// As [`PlaneFormat::plane`].
     fn decode(&self, path: &Path, bytes: &mut [u8]) -> Result<()>;
 }
 
@@ -76,11 +82,12 @@ fn open_plane(
     name: &'static str,
     format: &'static dyn PlaneFormat,
 ) -> Result<(Source, Header)> {
-    let form = format.form(path)?;
+    let Plane { form, left_out } = format.plane(path)?;
     let [x, y] = form.size;
     let geometry = grid_as_itk([x, y, 1], [1.0; 3]).map_err(Error::in_file(path))?;
     let mut header = Header::new(Format::named(name), form.data_type, vec![x, y, 1], geometry);
     header.warnings.push(NO_SPACING.to_string());
+    left_out.note(&mut header);
     let file = path.to_path_buf();
     let decode = move |_, bytes: &mut [u8]| format.decode(&file, bytes);
     Ok((Source::decoded(path, DecodedPlanes::new(path, form.bytes(), decode)), header))

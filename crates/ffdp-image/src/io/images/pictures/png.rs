@@ -1,12 +1,16 @@
-//! PNG, of 1 to 16 bits. Source: Portable Network Graphics Specification (third edition), W3C 2025.
+//! PNG, of 1 to 16 bits: grey, colours or a palette. Source: Portable Network Graphics Specification (third edition), W3C
+//! 2025.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
-use png::{BitDepth, ColorType, Decoder, DecodingError, Reader, Transformations};
+use png::{BitDepth, ColorType, Decoder, DecodingError, Info, InterlaceInfo, Reader};
+use png::{Transformations, expand_interlaced_row};
 
-use super::{DAMAGED, Form, ImageFormat, NOT_GREY, PlaneFormat, TO_GREY, check_size, open_plane};
+use super::super::data_type::Endian;
+use super::luminance::{LeftOut, Model, Samples, luminance};
+use super::{DAMAGED, Form, ImageFormat, Plane, PlaneFormat, check_size, open_plane};
 use super::{DataType, Header, Source};
 use crate::error::{Error, Result};
 
@@ -35,37 +39,91 @@ impl ImageFormat for Png {
 }
 
 impl PlaneFormat for Png {
-    fn form(&self, path: &Path) -> Result<Form> {
-        form(path, &reader(path)?)
+    fn plane(&self, path: &Path) -> Result<Plane> {
+        plane(path, reader(path)?.info())
     }
 
     fn decode(&self, path: &Path, bytes: &mut [u8]) -> Result<()> {
         let mut reader = reader(path)?;
-        let [width, _] = form(path, &reader)?.size;
-        let bits = reader.info().bit_depth as usize;
-        let mut rows = vec![0; reader.output_buffer_size().unwrap_or(0)];
-        reader.next_frame(&mut rows).map_err(|error| failed(path, error))?;
-        // The checksums after the last row.
-        reader.finish().map_err(|error| failed(path, error))?;
-        match bits {
-            16 => {
-                for (to, from) in bytes.chunks_exact_mut(2).zip(rows.chunks_exact(2)) {
-                    to.copy_from_slice(&[from[1], from[0]]);
+        let Form { size: [width, _], data_type } = plane(path, reader.info())?.form;
+        let pixels = Pixels::of(reader.info());
+        let (stride, bits) = (width * data_type.bytes(), 8 * data_type.bytes() as u8);
+        let (mut grey, mut line) = (vec![0; stride], 0);
+        while let Some(row) = reader.next_interlaced_row().map_err(|error| failed(path, error))? {
+            // The passes of an interlaced picture have shorter rows.
+            let count = width.min(8 * row.data().len() / pixels.bits());
+            let grey = &mut grey[..count * data_type.bytes()];
+            pixels.fill_grey(row.data(), data_type, grey);
+            match row.interlace() {
+                InterlaceInfo::Adam7(pass) => {
+                    expand_interlaced_row(bytes, stride, grey, pass, bits)
+                }
+                InterlaceInfo::Null(_) => {
+                    bytes[line * stride..][..grey.len()].copy_from_slice(grey)
                 }
             }
-            8 => bytes.copy_from_slice(&rows),
-            // Every row begins a byte, whose highest bits are the first pixel.
-            bits => {
-                let row_bytes = (width * bits).div_ceil(8);
-                for (i, to) in bytes.iter_mut().enumerate() {
-                    let (y, bit) = (i / width, i % width * bits);
-                    let byte = rows[y * row_bytes + bit / 8];
-                    *to = byte >> (8 - bits - bit % 8) & ((1 << bits) - 1);
-                }
-            }
+            line += 1;
         }
-        Ok(())
+        // The checksums after the last row.
+        reader.finish().map_err(|error| failed(path, error))
     }
+}
+
+/// How the pixels of a row are stored.
+enum Pixels {
+    /// Values of a table, by numbers of so many bits. Every row begins a byte, whose highest bits are the first pixel.
+    Listed { bits: usize, values: Vec<u8> },
+    /// Samples of so many bits.
+    Sampled { bits: usize, samples: Samples },
+}
+
+impl Pixels {
+    fn of(info: &Info) -> Self {
+        let bits = info.bit_depth as usize;
+        let sampled = |model| {
+            let samples = Samples::together(model, info.color_type.samples(), Endian::Big);
+            Self::Sampled { bits, samples }
+        };
+        match info.color_type {
+            ColorType::Indexed => {
+                let grey = palette(info).map(|rgb| luminance(rgb.map(u16::from)) as u8);
+                let mut values: Vec<u8> = grey.collect();
+                // Numbers beyond the palette are black, as in other decoders.
+                values.resize(256, 0);
+                Self::Listed { bits, values }
+            }
+            ColorType::Grayscale if bits < 8 => Self::Listed { bits, values: (0..=255).collect() },
+            ColorType::Grayscale | ColorType::GrayscaleAlpha => sampled(Model::Grey),
+            ColorType::Rgb | ColorType::Rgba => sampled(Model::Rgb),
+        }
+    }
+
+    /// Of one pixel.
+    fn bits(&self) -> usize {
+        match self {
+            Self::Listed { bits, .. } => *bits,
+            Self::Sampled { bits, samples } => bits * samples.pixel_stride,
+        }
+    }
+
+    fn fill_grey(&self, row: &[u8], data_type: DataType, grey: &mut [u8]) {
+        match self {
+            Self::Listed { bits, values } => {
+                for (i, to) in grey.iter_mut().enumerate() {
+                    let (byte, bit) = (row[i * bits / 8], i * bits % 8);
+                    let mask = 0xff >> (8 - bits);
+                    *to = values[usize::from(byte >> (8 - bits - bit) & mask)];
+                }
+            }
+            Self::Sampled { samples, .. } => samples.fill_grey(row, data_type, grey),
+        }
+    }
+}
+
+/// Red, green and blue of the numbers of pixels.
+fn palette<'a>(info: &'a Info) -> impl Iterator<Item = [u8; 3]> + use<'a> {
+    let bytes = info.palette.as_deref().unwrap_or_default();
+    bytes.chunks_exact(3).map(|rgb| [rgb[0], rgb[1], rgb[2]])
 }
 
 fn reader(path: &Path) -> Result<Reader<BufReader<File>>> {
@@ -77,22 +135,24 @@ fn reader(path: &Path) -> Result<Reader<BufReader<File>>> {
     decoder.read_info().map_err(|error| failed(path, error))
 }
 
-fn form(path: &Path, reader: &Reader<BufReader<File>>) -> Result<Form> {
-    let info = reader.info();
-    if info.color_type != ColorType::Grayscale || info.trns.is_some() {
-        let value = match info.color_type {
-            ColorType::Grayscale => "a transparent grey".to_string(),
-            other => format!("{other:?}"),
-        };
-        return Err(Error::file(path, NOT_GREY, value, TO_GREY));
-    }
+fn plane(path: &Path, info: &Info) -> Result<Plane> {
     let data_type = match info.bit_depth {
         BitDepth::Sixteen => DataType::U16,
         _ => DataType::U8,
     };
     let form = Form { size: [info.width as usize, info.height as usize], data_type };
     check_size(path, form, MOST_PIXELS)?;
-    Ok(form)
+    let colours = match info.color_type {
+        ColorType::Grayscale | ColorType::GrayscaleAlpha => false,
+        ColorType::Rgb | ColorType::Rgba => true,
+        ColorType::Indexed if info.palette.is_none() => {
+            return Err(Error::file(path, "a PNG of indices must have a palette", "none", DAMAGED));
+        }
+        ColorType::Indexed => palette(info).any(|[r, g, b]| r != g || g != b),
+    };
+    let has_channel = matches!(info.color_type, ColorType::GrayscaleAlpha | ColorType::Rgba);
+    let left_out = LeftOut { colours, alpha: has_channel || info.trns.is_some() };
+    Ok(Plane { form, left_out })
 }
 
 fn failed(path: &Path, error: DecodingError) -> Error {

@@ -108,6 +108,41 @@ fn folders_of_pictures_are_in_the_order_of_their_numbers() {
 }
 
 #[test]
+fn a_picture_has_the_same_luminance_in_every_format() {
+    const LUMINANCE: [f32; 6] = [76.0, 150.0, 29.0, 148.0, 234.0, 63.0];
+    // 65535 R, G or B, and 257 times the luminance of the others.
+    const LUMINANCE_16: [f32; 6] = [19595.0, 38469.0, 7471.0, 38159.0, 60025.0, 16173.0];
+    // JPEG and YCbCr have rounded values.
+    for (name, planes, loss) in [
+        ("palette.png", 1, 0.0),
+        ("interlaced.png", 1, 0.0),
+        ("tiles.tif", 1, 0.0),
+        ("separate16.tif", 1, 0.0),
+        ("stack.ome.tif", 2, 0.0),
+        ("jpeg.tif", 1, 1.0),
+        ("ycbcr.tif", 1, 1.0),
+        ("rgb.jpg", 1, 1.0),
+        ("subsampled.jpg", 1, 1.0),
+        ("progressive.jpg", 1, 1.0),
+    ] {
+        let path = golden("colours").join(name);
+        let volume = read_volume(&path).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(volume.geometry.size, [37, 21, planes], "{name}");
+        let warnings = header(&path).unwrap().warnings;
+        assert!(warnings.iter().any(|text| text.contains("luminance")), "{name}: {warnings:?}");
+        let expected = if name.contains("16") { LUMINANCE_16 } else { LUMINANCE };
+        for (i, value) in volume.data.iter().enumerate() {
+            let [x, y, _] = volume.geometry.index_of(i);
+            let luminance = expected[x / 16 + 3 * (y / 16)];
+            assert!((value - luminance).abs() <= loss, "{name}, {x} {y}: {value}, not {luminance}");
+        }
+    }
+    let path = golden("colours").join("cmyk.jpg");
+    let text = message(&path, read_volume(&path));
+    assert!(text.contains("must be grey, YCbCr or RGB, got 4 components"), "{text}");
+}
+
+#[test]
 fn series_of_dicom_are_sorted_scaled_and_placed_as_simpleitk_does() {
     for name in ["dicom", "dicom-rle", "dicom-implicit"] {
         let found = header(golden(name)).unwrap_or_else(|error| panic!("{error}"));

@@ -1,5 +1,6 @@
 //! Tests of the module, one file per idea; files are built byte by byte here.
 
+mod colours;
 mod displacement;
 mod golden;
 mod golden_formats;

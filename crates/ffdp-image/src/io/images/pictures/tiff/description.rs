@@ -30,10 +30,15 @@ type Refusal = (String, String);
 const AXES: &str = "ZCT";
 
 impl Description {
-    /// That of a file of so many pages; `resolution` has pixels for a unit.
-    pub fn of(text: &str, resolution: [Option<f64>; 2], pages: usize) -> Result<Self, Refusal> {
+    /// That of a file of so many pages, whose pixels have so many samples; `resolution` has pixels for a unit.
+    pub fn of(
+        text: &str,
+        resolution: [Option<f64>; 2],
+        pages: usize,
+        samples: usize,
+    ) -> Result<Self, Refusal> {
         if text.contains("<OME") {
-            return of_ome(text, pages);
+            return of_ome(text, pages, samples);
         }
         if text.starts_with("ImageJ=") {
             return of_imagej(text, resolution, pages);
@@ -116,7 +121,7 @@ fn of_imagej(
     Ok(Description { name: "TIFF (ImageJ)", sizes, pages, spacing_mm, warnings })
 }
 
-fn of_ome(text: &str, pages: usize) -> Result<Description, Refusal> {
+fn of_ome(text: &str, pages: usize, samples: usize) -> Result<Description, Refusal> {
     let document = Document::parse(text)
         .map_err(|error| ("the text of an OME-TIFF must be XML".to_string(), error.to_string()))?;
     let named =
@@ -130,6 +135,10 @@ fn of_ome(text: &str, pages: usize) -> Result<Description, Refusal> {
         let value = pixels.attribute(name).unwrap_or("none");
         let known = value.parse::<usize>().ok().filter(|n| *n > 0);
         *size = known.ok_or_else(|| (format!("{name} must be a positive number"), value.into()))?;
+    }
+    // The samples of a pixel count as channels there.
+    if sizes[1] % samples == 0 {
+        sizes[1] /= samples;
     }
     let order = pixels.attribute("DimensionOrder").unwrap_or("XYZCT");
     let is_order = order.len() == 5 && "XYZCT".chars().all(|axis| order.contains(axis));
