@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use ffdp_burn::transform::Composite;
+use ffdp_burn::transform::{Composite, Displacement, Step};
 use ffdp_groups::series::{
     Onto, Reference, RegisterSeries, RigidMotion, SeriesImage, SeriesObserver, SeriesRegistration,
     SeriesTransforms, motion_settings,
@@ -280,6 +280,84 @@ fn deformations_go_on_from_their_neighbours() {
         assert_eq!(names, ["rigid", "greedy"]);
     }
     assert!(warped.0.ends_with(&[1, 2]), "{:?}", warped.0);
+}
+
+/// Two levels of a rigid stage, by the similarity of two images.
+fn rigid() -> Settings {
+    let level = |shrink| LevelSettings { shrink, iterations: 30 };
+    let stage = Stage::Rigid(LinearSettings::default());
+    let stages = vec![stage.with_levels([3.0, 1.5].map(level).to_vec())];
+    Settings { stages, ..Settings::default() }
+}
+
+/// Whether a voxel lies in a part of the head that masks leave out.
+fn is_left_out(offset: usize) -> bool {
+    grid()
+        .index_of(offset)
+        .iter()
+        .zip([20, 20, 10])
+        .all(|(index, low)| (low..low + 9).contains(index))
+}
+
+#[test]
+fn what_masks_of_a_series_leave_out_does_not_matter() {
+    let weights = (0..grid().len()).map(|offset| f32::from(u8::from(!is_left_out(offset))));
+    let mask = Volume::new(weights.collect(), grid()).expect("one for each voxel");
+    let spoiled = |volume: &Volume| {
+        let value = |(offset, v): (usize, &f32)| match is_left_out(offset) {
+            true => 4000.0 + 500.0 * (offset % 3) as f32,
+            false => *v,
+        };
+        let data = volume.data.iter().enumerate().map(value).collect();
+        Volume::new(data, grid()).expect("one for each voxel")
+    };
+    let motions = motions(3);
+    let (volumes, rest) = (series(&motions), moved(&Map::identity(), 77));
+    let spoiled_volumes: Vec<Volume> = volumes.iter().map(spoiled).collect();
+    let spoiled_rest = spoiled(&rest);
+    let maps = |volumes: &[Volume], fixed: &Volume, masks: [Option<&Volume>; 2]| {
+        let images = SeriesImage::of(volumes).expect("one grid");
+        let mut series = RegisterSeries::new(&images).fixed(fixed).settings(&rigid());
+        for (k, mask) in masks.into_iter().enumerate() {
+            let Some(mask) = mask else { continue };
+            series = if k == 0 { series.fixed_mask(mask) } else { series.moving_mask(mask) };
+        }
+        let found = series.run().expect("it runs");
+        found.volumes.into_iter().map(|volume| volume.affine).collect::<Vec<Map>>()
+    };
+    let apart =
+        |a: &[Map], b: &[Map]| a.iter().zip(b).map(|(a, b)| corners_mm(a, b)).fold(0.0, f64::max);
+    let moving = [None, Some(&mask)];
+    let masked = maps(&volumes, &rest, moving);
+    assert!(apart(&masked, &motions) < CORNERS_MM, "{}", apart(&masked, &motions));
+    let same = apart(&masked, &maps(&spoiled_volumes, &rest, moving));
+    let fixed = [Some(&mask), None];
+    let same_fixed = apart(&maps(&volumes, &rest, fixed), &maps(&volumes, &spoiled_rest, fixed));
+    let without =
+        apart(&maps(&volumes, &rest, [None; 2]), &maps(&spoiled_volumes, &rest, [None; 2]));
+    println!("{same} and {same_fixed} mm, without a mask {without} mm");
+    assert!(same < 1e-6 && same_fixed < 1e-6, "{same} {same_fixed}");
+    assert!(without > 0.01, "{without} mm without a mask");
+}
+
+#[test]
+fn masks_on_another_grid_and_a_start_that_deforms_are_refused_before_any_volume() {
+    let volumes = series(&motions(2));
+    let images = SeriesImage::of(&volumes).expect("one grid");
+    let other = Geometry::new([8; 3], [9.0; 3]).expect("positive");
+    let mask = Volume::new(vec![1.0; other.len()], other).expect("one for each voxel");
+    for (series, what) in [
+        (RegisterSeries::new(&images).fixed_mask(&mask), "the mask of the reference"),
+        (RegisterSeries::new(&images).moving_mask(&mask), "the mask of the volumes"),
+    ] {
+        let message = series.run().expect_err("another grid").to_string();
+        assert!(message.contains(what) && message.contains("another grid"), "{message}");
+    }
+    let at_rest = Step::Displacement(Displacement::zero(grid(), &Device::flex()));
+    let start = Composite::new(vec![at_rest]);
+    let message = RegisterSeries::new(&images).initial(start).run();
+    let message = message.expect_err("it deforms").to_string();
+    assert!(message.contains("must be linear"), "{message}");
 }
 
 #[test]

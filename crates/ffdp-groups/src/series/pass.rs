@@ -1,14 +1,16 @@
 //! One pass over a series: every volume onto one image.
 //!
-//! Linear stages take a batch of volumes at a time, in parallel on the cores of a CPU. Each volume starts from what was
-//! found for the last volume of the batch before, so that the result does not depend on the number of cores. Volumes that
-//! deform come one after the other: each starts from the deformation of its neighbour, and its linear stages from the
-//! neighbour's linear map.
+//! Volumes of which only linear stages are wanted are registered in parallel on the cores of a CPU. Each starts from what was
+//! found for the volume [`LAG`] before it, so that the result does not depend on the number of cores, or from what an
+//! earlier pass has found for itself. Volumes that deform come one after the other: each starts from the deformation of
+//! its neighbour, and its linear stages from the neighbour's linear map.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::{SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use ffdp_burn::transform::{Composite, Step};
 use ffdp_image::error::{Error, Result};
@@ -27,8 +29,8 @@ use super::volumes::{SeriesImage, unusable};
 /// A map of space.
 pub(super) type Map = Affine<Physical, Physical>;
 
-/// Volumes that are registered at the same time, at most: more would start further from their neighbours.
-const BATCH: usize = 8;
+/// How many volumes earlier the one lies from which a volume starts, and so how many are registered at the same time.
+const LAG: usize = 16;
 
 /// How far a series has come.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,11 +112,22 @@ pub(super) enum Intensities {
 /// noise draws a volume to where the interpolation blurs it.
 const BACKGROUND: f32 = 0.1;
 
+/// Volumes in memory where all of them may be registered at any time: one at work on each thread and one that waits for it.
+fn volumes_at_work(threads: usize) -> usize {
+    2 * threads
+}
+
+/// Volumes in memory at the same time, at most.
+pub(super) fn volumes_at_once(threads: usize) -> usize {
+    LAG.max(volumes_at_work(threads))
+}
+
 /// One pass.
 pub(super) struct Pass<'a> {
     pub images: &'a SeriesImage<'a>,
     pub fixed: &'a Volume,
-    pub mask: Option<&'a Volume>,
+    /// Of the fixed image, and of each volume.
+    pub masks: [Option<&'a Volume>; 2],
     pub intensities: Intensities,
     /// With levels for the fixed image.
     pub settings: &'a Settings,
@@ -159,39 +172,31 @@ impl Pass<'_> {
         if range.is_some() {
             settings.intensity_percentiles = [0.0, 100.0];
         }
-        let pools = self.pools()?;
         let work =
             Work { pass: self, shared: &shared, settings, range, wants_mean: mean.is_some() };
         let mut outcomes: Vec<VolumeOutcome> = Vec::with_capacity(count);
-        let mut neighbour: Option<Start> = None;
-        self.each_batch(|volumes| {
-            let first = outcomes.len();
-            let done = work.batch(&pools, first, &volumes, neighbour.as_ref())?;
-            for (k, done) in (first..).zip(done) {
-                let done = match done {
-                    Ok(done) => done,
-                    Err(reason) => {
-                        outcomes.push(Err(reason));
-                        continue;
+        work.each(|k, done| {
+            let (outcome, start) = match done {
+                Err(reason) => (Err(reason), None),
+                Ok(Done { found, placed, registration }) => {
+                    if let (Some(mean), Some(placed)) = (&mut mean, &placed) {
+                        mean.add(placed);
                     }
-                };
-                let Done { found, placed, registration } = done;
-                if let (Some(mean), Some(placed)) = (&mut mean, &placed) {
-                    mean.add(placed);
+                    let mut deformation = Vec::new();
+                    if let Some(registration) = &registration {
+                        observer.found(k, registration)?;
+                        let warp = registration.warp.as_ref().map(|warp| warp.displacement());
+                        deformation.extend(warp.transpose()?.map(Step::Displacement));
+                    }
+                    let start = Start { deformation, affine: found.affine };
+                    (Ok(found), Some(start))
                 }
-                let mut deformation = Vec::new();
-                if let Some(registration) = &registration {
-                    observer.found(k, registration)?;
-                    let warp = registration.warp.as_ref().map(|warp| warp.displacement());
-                    deformation.extend(warp.transpose()?.map(Step::Displacement));
-                }
-                neighbour = Some(Start { deformation, affine: found.affine });
-                outcomes.push(Ok(found));
-            }
+            };
+            outcomes.push(outcome);
             let [pass, passes] = self.number;
             let (done, volumes) = (outcomes.len(), count);
             match observer.volumes_done(&SeriesProgress { pass, passes, done, volumes }) {
-                ControlFlow::Continue(()) => Ok(()),
+                ControlFlow::Continue(()) => Ok(start),
                 ControlFlow::Break(()) => Err(Error::invalid(
                     "every volume of a series needs its transform",
                     format_args!("an end after {done} of {volumes} volumes"),
@@ -214,47 +219,26 @@ impl Pass<'_> {
         Ok((low < high).then_some([low, high]))
     }
 
-    /// Reads batches while others are at work.
-    fn each_batch(&self, mut each: impl FnMut(Vec<Volume>) -> Result<()>) -> Result<()> {
-        let sizes = self.batches();
-        std::thread::scope(|scope| {
-            let (to, from) = sync_channel::<Result<Vec<Volume>>>(0);
-            scope.spawn(move || {
-                let mut reader = match self.images.read() {
-                    Ok(reader) => reader,
-                    Err(error) => return drop(to.send(Err(error))),
-                };
-                for size in sizes {
-                    let batch: Result<Vec<Volume>> = reader.by_ref().take(size).collect();
-                    let failed = batch.is_err();
-                    // Nobody receives after a failure.
-                    if to.send(batch).is_err() || failed {
-                        return;
-                    }
-                }
-            });
-            for batch in &from {
-                each(batch?)?;
-            }
-            Ok(())
-        })
+    /// Reads the volumes, in their order, as they are taken.
+    fn read(&self, to: &SyncSender<Result<Volume>>) {
+        let mut reader = match self.images.read() {
+            Ok(reader) => reader,
+            Err(error) => return drop(to.send(Err(error))),
+        };
+        // Nobody receives after a failure.
+        while reader.next().is_some_and(|volume| to.send(volume).is_ok()) {}
     }
 
-    /// Volumes of the batches. What the first volume alone does (moments, an initial map) comes before all others.
-    fn batches(&self) -> Vec<usize> {
-        let count = self.images.count();
+    /// How many volumes may be at work when the one with the number `k` is waited for. What the first volume alone does
+    /// (moments, an initial map) comes before all others.
+    fn at_once(&self, k: usize) -> usize {
         let is_alone = self.settings.stages.iter().any(|stage| matches!(stage, Stage::Moments(_)));
-        let (first, size) = match (self.deforms(), is_alone) {
-            (true, _) => (1, 1),
-            (false, true) => (1, BATCH),
-            (false, false) => (BATCH, BATCH),
-        };
-        let (mut sizes, mut left) = (vec![first.min(count)], count - first.min(count));
-        while left > 0 {
-            sizes.push(size.min(left));
-            left -= size.min(left);
+        match &self.starts {
+            _ if self.deforms() => 1,
+            Starts::Earlier(_) => volumes_at_work(self.threads),
+            Starts::Neighbours(_) if k == 0 && is_alone => 1,
+            Starts::Neighbours(_) => LAG,
         }
-        sizes
     }
 
     fn deforms(&self) -> bool {
@@ -285,39 +269,62 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// The volumes of a batch, the first of which has the number `first`.
-    fn batch(
+    /// Registers all volumes: `each` gets what became of them, in their order, and says where one that is begun after it
+    /// starts.
+    ///
+    /// # Errors
+    /// Those of `each`, of reading and of devices.
+    fn each(
         &self,
-        pools: &[ThreadPool],
-        first: usize,
-        volumes: &[Volume],
-        neighbour: Option<&Start>,
-    ) -> Result<Vec<Result<Done, String>>> {
-        let one = |i: usize| self.volume(first + i, &volumes[i], neighbour);
-        if pools.len() <= 1 || volumes.len() == 1 {
-            return (0..volumes.len()).map(one).collect();
-        }
-        let next = AtomicUsize::new(0);
-        let done: Vec<Mutex<Option<_>>> = volumes.iter().map(|_| Mutex::new(None)).collect();
-        std::thread::scope(|scope| {
-            for pool in pools {
-                scope.spawn(|| {
-                    pool.install(|| {
-                        loop {
-                            let i = next.fetch_add(1, Ordering::Relaxed);
-                            let Some(place) = done.get(i) else { return };
-                            let made = one(i);
-                            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
-                        }
-                    });
+        mut each: impl FnMut(usize, Result<Done, String>) -> Result<Option<Start>>,
+    ) -> Result<()> {
+        let count = self.pass.images.count();
+        let pools = self.pass.pools()?;
+        let (give, jobs) = channel::<(usize, Volume, Option<Start>)>();
+        let jobs = Mutex::new(jobs);
+        let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let register = |(k, volume, start): (usize, Volume, Option<Start>)| {
+            let done = || self.volume(k, &volume, start.as_ref());
+            (k, catch_unwind(AssertUnwindSafe(done)))
+        };
+        thread::scope(|scope| {
+            // Ends the threads below, however this ends.
+            let give = give;
+            let (to, volumes) = sync_channel(0);
+            scope.spawn(move || self.pass.read(&to));
+            let (say, hear) = channel();
+            for pool in pools.iter().filter(|_| pools.len() > 1) {
+                let (say, next, register) = (say.clone(), &next, &register);
+                scope.spawn(move || {
+                    pool.install(
+                        || {
+                            while next().is_ok_and(|job| say.send(register(job)).is_ok()) {}
+                        },
+                    );
                 });
             }
-        });
-        let made = done.into_iter().map(|place| {
-            let made = place.into_inner().unwrap_or_else(PoisonError::into_inner);
-            made.expect("every place was taken by a thread")
-        });
-        made.collect()
+            let (mut start, mut begun, mut done) = (None, 0, BTreeMap::new());
+            for k in 0..count {
+                while begun < count.min(k + self.pass.at_once(k)) {
+                    let volume =
+                        volumes.recv().expect("a series has as many volumes as it says")?;
+                    let job = (begun, volume, start.clone());
+                    match pools.len() {
+                        0 | 1 => drop(say.send(register(job))),
+                        _ => drop(give.send(job)),
+                    }
+                    begun += 1;
+                }
+                while !done.contains_key(&k) {
+                    let (k, volume) = hear.recv().expect("this thread could speak as well");
+                    done.insert(k, volume);
+                }
+                let volume = done.remove(&k).expect("just found");
+                let volume = volume.unwrap_or_else(|panic| resume_unwind(panic))?;
+                start = each(k, volume)?.or(start);
+            }
+            Ok(())
+        })
     }
 
     /// One volume; of one that cannot be registered why.
@@ -400,7 +407,9 @@ impl Work<'_> {
         initial: Composite,
     ) -> Result<Registration> {
         let mut problem = Problem::new(self.shared, volume);
-        problem.fixed_mask = self.pass.mask.map(Into::into);
+        let [fixed_mask, moving_mask] = self.pass.masks;
+        problem.fixed_mask = fixed_mask.map(Into::into);
+        problem.moving_mask = moving_mask.map(Into::into);
         problem.initial = initial;
         Register::of(problem).settings(settings).on(self.pass.placement).run()
     }

@@ -10,7 +10,9 @@ use ffdp_image::io::check_memory;
 use ffdp_register::{Placement, Settings, Stage};
 
 use super::mean::Mean;
-use super::pass::{Intensities, Pass, SeriesObserver, SilentSeries, Starts, VolumeOutcome};
+use super::pass::{
+    Intensities, Pass, SeriesObserver, SilentSeries, Starts, VolumeOutcome, volumes_at_once,
+};
 use super::result::{Onto, SeriesRegistration};
 use super::settings::{Reference, motion_settings};
 use super::volumes::{SeriesImage, unusable};
@@ -22,7 +24,7 @@ use super::volumes::{SeriesImage, unusable};
 pub struct RegisterSeries<'a> {
     images: &'a SeriesImage<'a>,
     target: Target<'a>,
-    mask: Option<&'a Volume>,
+    masks: [Option<&'a Volume>; 2],
     settings: Option<Settings>,
     initial: Composite,
     placement: Placement,
@@ -43,7 +45,7 @@ impl<'a> RegisterSeries<'a> {
         Self {
             images,
             target: Target::Own(Reference::default()),
-            mask: None,
+            masks: [None; 2],
             settings: None,
             initial: Composite::default(),
             placement,
@@ -63,7 +65,12 @@ impl<'a> RegisterSeries<'a> {
 
     /// How much voxels of the reference, or of the fixed image, count: 0 to 1, on its grid.
     pub fn fixed_mask(self, mask: &'a Volume) -> Self {
-        Self { mask: Some(mask), ..self }
+        Self { masks: [Some(mask), self.masks[1]], ..self }
+    }
+
+    /// The same of each volume, on the grid of the series: what is wrong at the same voxels of all of them.
+    pub fn moving_mask(self, mask: &'a Volume) -> Self {
+        Self { masks: [self.masks[0], Some(mask)], ..self }
     }
 
     /// What is done for each volume [default: [`motion_settings`] with a rigid stage alone; with a fixed image those of a
@@ -113,18 +120,19 @@ impl<'a> RegisterSeries<'a> {
 
     /// Bytes of host memory at the peak: volumes that are read ahead, those at work, and the mean.
     pub fn host_bytes(&self) -> u64 {
-        /// A volume in a batch at work, in the next one, and, for a mean, as it is seen on the grid.
-        const OF_A_VOLUME: u64 = 2 * 4 + 5;
+        /// A volume as it is read and, for a mean, as it is seen on the grid.
+        const OF_A_VOLUME: u64 = 4 + 5;
         /// The sum, the count and the result of a mean, and the fixed image on all levels.
         const OF_THE_REFERENCE: u64 = 16 + 8;
-        const BATCH: u64 = 8;
         let settings = self.resolved();
         let deforms = settings.stages.iter().any(|stage| !stage.is_linear());
         let (volume, fixed) = (self.images.grid().len() as u64, self.grid().len() as u64);
         let work = settings.stages.iter().map(Stage::host_bytes_per_voxel).max().unwrap_or(0);
         let placement = self.placed(&settings);
-        let (batch, at_work) = if deforms { (1, 1) } else { (BATCH, threads(&placement)) };
-        batch * OF_A_VOLUME * volume
+        let threads = threads(&placement);
+        let (held, at_work) = if deforms { (1, 1) } else { (volumes_at_once(threads), threads) };
+        // And one that is read.
+        (held as u64 + 1) * OF_A_VOLUME * volume
             + OF_THE_REFERENCE * fixed
             + at_work as u64 * (work * fixed + 8 * volume)
     }
@@ -132,13 +140,15 @@ impl<'a> RegisterSeries<'a> {
     /// Registers it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for settings without meaning, a reference that is none of the volumes or cannot be used, and a
-    /// series none of whose volumes can; [`Error::TooLarge`] where memory or a device has no room; those of reading and
+    /// [`Error::Invalid`] for settings without meaning, a reference that is none of the volumes or cannot be used, a
+    /// series none of whose volumes can, and a start that deforms where volumes are brought onto their mean; [`Error::Grid`]
+    /// for a mask on another grid; [`Error::TooLarge`] where memory or a device has no room; those of reading and
     /// of devices.
     pub fn run(mut self) -> Result<SeriesRegistration> {
         let clock = Instant::now();
         let settings = self.resolved();
         settings.validate()?;
+        self.check_masks_and_start()?;
         check_memory("registering the series", self.host_bytes())?;
         let (onto, reference, outcomes) = match self.target {
             Target::Other(fixed) => {
@@ -169,6 +179,23 @@ impl<'a> RegisterSeries<'a> {
         SeriesRegistration::of((onto, reference), outcomes, settings, seconds)
     }
 
+    fn check_masks_and_start(&self) -> Result<()> {
+        let names = ["the mask of the reference", "the mask of the volumes"];
+        let grids = [self.grid(), self.images.grid()];
+        for ((name, grid), mask) in names.into_iter().zip(grids).zip(self.masks) {
+            mask.map_or(Ok(()), |mask| grid.check_same_grid(&mask.geometry, name))?;
+        }
+        let is_mean = matches!(self.target, Target::Own(Reference::Mean));
+        match is_mean && !self.initial.split_affine().0.steps().is_empty() {
+            false => Ok(()),
+            true => Err(Error::invalid(
+                "the start of a series that is brought onto its mean must be linear",
+                "a transform that deforms",
+                "choose a volume as the reference, or another image as the fixed one",
+            )),
+        }
+    }
+
     fn pass(
         &mut self,
         (fixed, settings): (&Volume, &Settings),
@@ -184,7 +211,7 @@ impl<'a> RegisterSeries<'a> {
         let pass = Pass {
             images: self.images,
             fixed,
-            mask: self.mask,
+            masks: self.masks,
             intensities: match self.target {
                 Target::Own(_) => Intensities::OneScale,
                 Target::Other(_) => Intensities::Own,
