@@ -25,7 +25,7 @@ use super::ring::{DisplacementBounds, IndexMap, RingInputs, RingSampler};
 use super::sharded::Sharded;
 use super::transfer::to_device;
 use ffdp_burn::losses::{Pair, SimilarityLoss, counted};
-use ffdp_burn::ops::{GridSampleOptions, Padding, grid_sample};
+use ffdp_burn::ops::{GridSampleOptions, Padding};
 use ffdp_image::error::{Error, Result};
 
 /// What a voxel counts that the map sends outside the moving image.
@@ -94,45 +94,86 @@ impl ShardedAlignment {
         Ok(self.evaluate(rows, false)?.loss)
     }
 
-    /// The losses under several maps: in batches where both images are in one piece, one after the other elsewhere.
+    /// Losses and gradients under several maps: in batches where both images are in one piece, one after the other
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// As [`ShardedAlignment::gradient`].
+    pub fn gradients(&self, maps: &[[[f64; 4]; 3]]) -> Result<Vec<Aligned>> {
+        let Some(at_once) = self.at_once().filter(|_| maps.len() > 1) else {
+            return maps.iter().map(|rows| self.gradient(rows)).collect();
+        };
+        let batch = |maps| self.gradients_of_batch(maps);
+        Ok(maps.chunks(at_once).map(batch).collect::<Result<Vec<_>>>()?.concat())
+    }
+
+    /// The losses under several maps, likewise.
     ///
     /// # Errors
     /// As [`ShardedAlignment::gradient`].
     pub fn losses(&self, maps: &[[[f64; 4]; 3]]) -> Result<Vec<f64>> {
-        if self.fixed.layout().count() > 1 || self.moving.layout().count() > 1 {
+        let Some(at_once) = self.at_once() else {
             return maps.iter().map(|rows| self.loss(rows)).collect();
-        }
-        let voxels = self.fixed.layout().voxels().max(self.moving.layout().voxels());
-        let at_once = (BATCH_VOXELS / voxels).max(1);
-        Ok(maps.chunks(at_once).map(|maps| self.batch(maps)).collect::<Result<Vec<_>>>()?.concat())
+        };
+        let batch = |maps: &[[[f64; 4]; 3]]| {
+            self.repeated(maps.len()).mapped(maps, |seen, moved| {
+                read(self.comparison.similarity.losses_of(&seen.whole(moved)))
+            })
+        };
+        Ok(maps.chunks(at_once).map(batch).collect::<Result<Vec<_>>>()?.concat())
     }
 
-    /// The losses of images in one piece, in one batch.
-    fn batch(&self, maps: &[[[f64; 4]; 3]]) -> Result<Vec<f64>> {
+    /// By as many launches as for one map where the similarity can, else by those of all maps before the first is waited
+    /// for.
+    fn gradients_of_batch(&self, maps: &[[[f64; 4]; 3]]) -> Result<Vec<Aligned>> {
+        let similarity = &self.comparison.similarity;
+        let together = self.repeated(maps.len()).mapped(maps, |seen, moved| {
+            let (losses, to_moved) = similarity.losses_and_gradients_of(&seen.whole(moved))?;
+            let to_moved = self.comparison.with_mask(1, to_moved);
+            let to_maps = seen.sampler.affine_gradient(0, &seen.inputs, &to_moved);
+            Some(Tensor::cat(vec![losses, to_maps.flatten(0, 2)], 0))
+        });
+        if let Some(numbers) = together {
+            let numbers = read(numbers)?;
+            let (losses, to_maps) = numbers.split_at(maps.len());
+            let row = |to_map: &[f64], i: usize| std::array::from_fn(|j| to_map[4 * i + j]);
+            let rows = to_maps.chunks_exact(12).map(|map| std::array::from_fn(|i| row(map, i)));
+            return Ok(losses.iter().copied().zip(rows).collect());
+        }
+        let launched = |rows| {
+            self.mapped(std::slice::from_ref(rows), |seen, moved| {
+                let numbers = seen.begin(moved, true).numbers(0);
+                numbers.expect("the only shard has the loss")
+            })
+        };
+        let numbers = read(Tensor::cat(maps.iter().map(launched).collect(), 0))?;
+        let of_map = numbers.chunks_exact(numbers.len() / maps.len()).map(Evaluated::of);
+        Ok(of_map.map(|Evaluated { loss, rows, .. }| (loss, rows)).collect())
+    }
+
+    /// The same, so many times in a batch; both images are in one piece.
+    fn repeated(&self, entries: usize) -> Self {
         let device = self.mesh.device(0);
         let [fixed, moving] = [&self.fixed, &self.moving].map(|image| {
             let image = to_device(image.shards()[0].clone(), device);
             let [_, channels, d, h, w] = image.dims();
-            image.expand([maps.len(), channels, d, h, w])
+            Sharded::whole(image.expand([entries, channels, d, h, w]))
         });
-        let rows = maps.iter().flatten().flatten().copied().collect::<Vec<f64>>();
-        let like = (device, moving.dtype());
-        let data = TensorData::new(rows, [maps.len(), 3, 4]).convert_dtype(like.1);
-        let affine = Tensor::<3>::from_data(data, like);
-        let [_, _, d, h, w] = fixed.dims();
-        let seen = |image: Tensor<5>, padding: Padding| {
-            let options = GridSampleOptions {
-                padding,
-                size: Some([d, h, w]),
-                ..GridSampleOptions::default()
-            };
-            grid_sample(image, Some(affine.clone()), None, &options)
-        };
-        let moved = seen(moving.clone(), self.padding());
-        let inside = (self.outside == Outside::Ignored)
-            .then(|| seen(moving.narrow(1, 0, 1).ones_like(), Padding::Zeros));
-        let pair = self.comparison.pair([moved, fixed], inside);
-        read(self.comparison.similarity.losses_of(&pair))
+        Self {
+            fixed,
+            moving,
+            comparison: self.comparison.clone(),
+            outside: self.outside,
+            mesh: self.mesh.clone(),
+            mean_slopes: self.mean_slopes.clone(),
+        }
+    }
+
+    /// How many maps are compared at once; `None` unless both images are in one piece.
+    fn at_once(&self) -> Option<usize> {
+        let (fixed, moving) = (self.fixed.layout(), self.moving.layout());
+        let whole = fixed.count() == 1 && moving.count() == 1;
+        whole.then(|| (BATCH_VOXELS / fixed.voxels().max(moving.voxels())).max(1))
     }
 
     fn padding(&self) -> Padding {
@@ -151,13 +192,23 @@ impl ShardedAlignment {
     }
 
     fn evaluate(&self, rows: &[[f64; 4]; 3], with_gradient: bool) -> Result<Evaluated> {
+        self.mapped(std::slice::from_ref(rows), |seen, moved| seen.compare(moved, with_gradient))
+    }
+
+    /// What is made of the images under a map for each entry, and of the shards that are sampled of the moving one.
+    fn mapped<T>(
+        &self,
+        maps: &[[[f64; 4]; 3]],
+        then: impl FnOnce(&MappedImages, &Sharded) -> T,
+    ) -> T {
         let options = GridSampleOptions { padding: self.padding(), ..GridSampleOptions::default() };
-        let map = IndexMap { affine: vec![*rows], scale: options.displacement_scale };
+        let map = IndexMap { affine: maps.to_vec(), scale: options.displacement_scale };
         let (layout, moving) = (self.fixed.layout(), self.moving.layout());
         let still = [DisplacementBounds::NONE];
         let sampler = RingSampler::new((layout, &self.mesh), moving, &map, &still, &options);
         let like = (self.mesh.device(0), self.moving.shards()[0].dtype());
-        let data = TensorData::new(rows.concat(), [1, 3, 4]).convert_dtype(like.1);
+        let rows = maps.as_flattened().concat();
+        let data = TensorData::new(rows, [maps.len(), 3, 4]).convert_dtype(like.1);
         let affine = Tensor::from_data(data, like);
         let inputs = RingInputs { moving: &self.moving, affine: Some(&affine), displacement: None };
         let seen = MappedImages { alignment: self, sampler, inputs };
@@ -165,7 +216,7 @@ impl ShardedAlignment {
             let shard = seen.sampler.sample_shard(k, &seen.inputs);
             put_away(shard, &self.fixed.shards()[k].device())
         });
-        seen.compare(&Sharded::new(moved.collect(), layout.clone()), with_gradient)
+        then(&seen, &Sharded::new(moved.collect(), layout.clone()))
     }
 }
 
@@ -176,7 +227,20 @@ struct Evaluated {
     rows: [[f64; 4]; 3],
 }
 
-/// The images under one map.
+impl Evaluated {
+    /// Of the sums of all shards: of the gradient to the map, if there is one, then the loss and how many values count.
+    fn of(numbers: &[f64]) -> Self {
+        let [to_map @ .., loss, count] = numbers else {
+            unreachable!("the last shard has the loss")
+        };
+        let row = |i: usize| {
+            std::array::from_fn(|j| to_map.get(4 * i + j).map_or(0.0, |sum| sum / count))
+        };
+        Self { loss: *loss, count: *count, rows: std::array::from_fn(row) }
+    }
+}
+
+/// The images under a map for each entry.
 struct MappedImages<'a> {
     alignment: &'a ShardedAlignment,
     sampler: RingSampler,
@@ -196,6 +260,11 @@ impl MappedImages<'_> {
         comparison.pair(images, inside)
     }
 
+    /// What is compared where both images are in one piece.
+    fn whole(&self, moved: &Sharded) -> Pair {
+        self.pair(0, &self.block(0), moved)
+    }
+
     /// How much the positions of a block lie inside the moving image.
     fn inside(&self, block: &Block, device: &Device) -> Tensor<5> {
         let inside = block.all_shards(self.alignment.fixed.layout()).map(|(k, planes)| {
@@ -207,45 +276,40 @@ impl MappedImages<'_> {
 
     /// The loss of all shards; what is sampled of the moving image is `moved`.
     fn compare(&self, moved: &Sharded, with_gradient: bool) -> Result<Evaluated> {
-        let ShardedAlignment { fixed, comparison, mesh, mean_slopes, .. } = self.alignment;
-        let (mut slopes, mut loss) = (None, None);
-        if !comparison.similarity.is_mean() {
-            let sums = self.sums(moved);
-            loss = Some(self.loss(&sums));
-            if with_gradient {
-                let slope = comparison.similarity.slope(&sums.total, &sums.count);
-                slopes = Some(broadcast(&slope, mesh.devices()));
-            }
-        }
-        let mut map = [0.0; 12];
-        let mut parts = Vec::new();
-        let last = fixed.layout().count() - 1;
-        for k in 0..=last {
-            let mut numbers: Vec<Tensor<1>> = Vec::new();
-            if with_gradient || loss.is_none() {
-                let slope = slopes.as_ref().unwrap_or(mean_slopes)[k].clone();
-                let shard = self.shard(k, moved, &slope, with_gradient);
-                numbers.extend(shard.to_map);
-                parts.extend(shard.sums);
-            }
-            if k == last {
-                let loss = loss.take().unwrap_or_else(|| self.loss(&Sums::of(parts.drain(..))));
-                numbers.extend(loss.map(|number| to_device(number, mesh.device(k))));
-            }
-            if numbers.is_empty() {
-                continue;
-            }
+        let mut parts = self.begin(moved, with_gradient);
+        let mut numbers = vec![0.0; if with_gradient { 12 } else { 0 }];
+        for k in 0..self.alignment.fixed.layout().count() {
+            let Some(part) = parts.numbers(k) else { continue };
             // Waits for its device, so that the next shard finds its memory free.
-            let mut numbers = read(Tensor::cat(numbers, 0))?.into_iter();
-            if with_gradient {
-                map.iter_mut().for_each(|sum| *sum += numbers.next().unwrap_or_default());
-            }
-            if let (Some(loss), Some(count)) = (numbers.next(), numbers.next()) {
-                let row = |i: usize| std::array::from_fn(|j| map[4 * i + j] / count);
-                return Ok(Evaluated { loss, count, rows: std::array::from_fn(row) });
-            }
+            let part = read(part)?;
+            let (to_map, loss) = part.split_at(numbers.len().min(12));
+            numbers.iter_mut().zip(to_map).for_each(|(sum, part)| *sum += part);
+            numbers.extend(loss);
         }
-        unreachable!("the last shard has the loss")
+        Ok(Evaluated::of(&numbers))
+    }
+
+    /// The comparison of the shards, the first of which is next; with all sums where the slope of the loss depends on them.
+    fn begin<'a>(&'a self, moved: &'a Sharded, with_gradient: bool) -> ShardParts<'a> {
+        let ShardedAlignment { comparison, mesh, mean_slopes, .. } = self.alignment;
+        let parts = ShardParts {
+            seen: self,
+            moved,
+            with_gradient,
+            slopes: mean_slopes.clone(),
+            loss: None,
+            sums: Vec::new(),
+        };
+        if comparison.similarity.is_mean() {
+            return parts;
+        }
+        let sums = self.sums(moved);
+        let loss = Some(self.loss(&sums));
+        if !with_gradient {
+            return ShardParts { loss, ..parts };
+        }
+        let slope = comparison.similarity.slope(&sums.total, &sums.count);
+        ShardParts { loss, slopes: broadcast(&slope, mesh.devices()), ..parts }
     }
 
     fn block(&self, k: usize) -> Block {
@@ -283,6 +347,39 @@ impl MappedImages<'_> {
         });
         let counted = |part| Tensor::cat(vec![comparison.count(&block, &pair), part], 0);
         Shard { to_map, sums: part.map(counted) }
+    }
+}
+
+/// A comparison shard by shard.
+struct ShardParts<'a> {
+    seen: &'a MappedImages<'a>,
+    moved: &'a Sharded,
+    with_gradient: bool,
+    slopes: Vec<Tensor<1>>,
+    /// With how many values count; of a mean once all shards were seen.
+    loss: Option<[Tensor<1>; 2]>,
+    /// Of the shards so far, of a mean.
+    sums: Vec<Tensor<1>>,
+}
+
+impl ShardParts<'_> {
+    /// What shard `k` adds: its gradient to the twelve numbers of the map, if one is asked for, and with the last shard the
+    /// loss and how many values count. On the device, launched and not waited for.
+    fn numbers(&mut self, k: usize) -> Option<Tensor<1>> {
+        let Self { seen, moved, with_gradient, .. } = *self;
+        let mut numbers: Vec<Tensor<1>> = Vec::new();
+        if with_gradient || self.loss.is_none() {
+            let shard = seen.shard(k, moved, &self.slopes[k], with_gradient);
+            numbers.extend(shard.to_map);
+            self.sums.extend(shard.sums);
+        }
+        if k + 1 == moved.layout().count() {
+            let of_sums = || seen.loss(&Sums::of(self.sums.drain(..)));
+            let loss = self.loss.take().unwrap_or_else(of_sums);
+            let device = seen.alignment.mesh.device(k);
+            numbers.extend(loss.map(|number| to_device(number, device)));
+        }
+        (!numbers.is_empty()).then(|| Tensor::cat(numbers, 0))
     }
 }
 

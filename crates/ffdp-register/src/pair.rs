@@ -76,9 +76,7 @@ impl LevelPair {
     /// Part of the smaller image, in percent, that lies inside the other as `affine` (RAS mm) places them; 0 for a map
     /// that collapses space.
     pub fn overlap_percent(&self, affine: &Affine<Physical, Physical>) -> f64 {
-        let [fixed, moving] = &self.grids;
-        let placed = moving.placed_by(affine);
-        placed.map_or(0.0, |placed| fixed.overlap_of_smaller_percent(&placed))
+        overlap_percent(self.grids.each_ref(), affine)
     }
 
     /// From voxels of the fixed to those of the moving image; `affine` is in RAS mm. Planes lie on
@@ -353,12 +351,21 @@ impl AlignedPair<'_> {
     /// The loss of `moving(A x)` against `fixed(x)`, with that of landmarks, and its gradient to the rows of `A`, in RAS mm. Waits for
     /// the devices.
     pub fn gradient(&self, affine: &Affine<Physical, Physical>) -> Result<Aligned> {
-        let (loss, rows) = self.alignment.gradient(self.pair.index_map(affine).rows())?;
-        let mut rows = to_physical(self.pair.grids.each_ref(), &rows);
-        let Some(pairs) = &self.pair.landmarks else { return Ok((loss, rows)) };
-        let (energy, pull) = pairs.energy(affine, self.gain);
-        rows.iter_mut().flatten().zip(pull.as_flattened()).for_each(|(row, pull)| *row += pull);
-        Ok((loss + energy, rows))
+        Ok(self.gradients(std::slice::from_ref(affine))?[0])
+    }
+
+    /// The same of several maps, in batches.
+    pub fn gradients(&self, maps: &[Affine<Physical, Physical>]) -> Result<Vec<Aligned>> {
+        let found = self.alignment.gradients(&self.rows(maps))?;
+        let with_landmarks = |((loss, rows), map): (Aligned, _)| {
+            let mut rows = to_physical(self.pair.grids.each_ref(), &rows);
+            let Some(pairs) = &self.pair.landmarks else { return (loss, rows) };
+            let (energy, pull) = pairs.energy(map, self.gain);
+            let pull = pull.as_flattened();
+            rows.iter_mut().flatten().zip(pull).for_each(|(row, pull)| *row += pull);
+            (loss + energy, rows)
+        };
+        Ok(found.into_iter().zip(maps).map(with_landmarks).collect())
     }
 
     /// The loss alone.
@@ -368,8 +375,7 @@ impl AlignedPair<'_> {
 
     /// The losses of several maps, in batches.
     pub fn losses(&self, maps: &[Affine<Physical, Physical>]) -> Result<Vec<f64>> {
-        let rows: Vec<_> = maps.iter().map(|map| *self.pair.index_map(map).rows()).collect();
-        let losses = match &rows[..] {
+        let losses = match &self.rows(maps)[..] {
             [rows] => vec![self.alignment.loss(rows)?],
             rows => self.alignment.losses(rows)?,
         };
@@ -377,6 +383,20 @@ impl AlignedPair<'_> {
         let energy = |map| pairs.map_or(0.0, |pairs| pairs.energy(map, self.gain).0);
         Ok(losses.iter().zip(maps).map(|(loss, map)| loss + energy(map)).collect())
     }
+
+    /// The maps of voxels.
+    fn rows(&self, maps: &[Affine<Physical, Physical>]) -> Vec<[[f64; 4]; 3]> {
+        maps.iter().map(|map| *self.pair.index_map(map).rows()).collect()
+    }
+}
+
+/// See [`LevelPair::overlap_percent`].
+pub(super) fn overlap_percent(
+    [fixed, moving]: [&Geometry; 2],
+    affine: &Affine<Physical, Physical>,
+) -> f64 {
+    let placed = moving.placed_by(affine);
+    placed.map_or(0.0, |placed| fixed.overlap_of_smaller_percent(&placed))
 }
 
 /// From voxels of the fixed to those of the moving grid; `affine` is in RAS mm. Planes lie on each other,

@@ -201,6 +201,15 @@ pub trait SimilarityLoss: Debug + Send + Sync {
         Tensor::cat((0..pair.moved.dims()[0]).map(entry).collect(), 0)
     }
 
+    /// [`losses_of`](Self::losses_of) a batch and the gradient of each to its moved image, `[N, C, D, H, W]`, by as many
+    /// launches as for one entry. `None` by default: they are then asked for one after the other.
+    ///
+    /// # Panics
+    /// As [`SimilarityLoss::gradient`].
+    fn losses_and_gradients_of(&self, _pair: &Pair) -> Option<(Tensor<1>, Tensor<5>)> {
+        None
+    }
+
     /// [`loss_of`](Self::loss_of) images `[N, C, D, H, W]` whose values all count the same.
     ///
     /// # Panics

@@ -129,14 +129,15 @@ impl RingSampler {
         }
     }
 
-    /// How much each position that shard `k` samples lies in the image, `[1, 1, D, H, W]` of the shard: 1
+    /// How much each position that shard `k` samples lies in the image, `[1 or N, 1, D, H, W]` of the shard: 1
     /// inside, less within a voxel of its border. Nothing travels but the affine map.
     pub(crate) fn inside(&self, k: usize, inputs: &RingInputs) -> Tensor<5> {
         let (device, dtype) = (self.mesh.device(k), inputs.moving.shards()[0].dtype());
         let axis = self.moving.axis();
         let parts = self.route[k].iter().map(|parcel| {
             let [d, h, w] = self.moving.size();
-            let mut dims = [1, 1, d, h, w];
+            let maps = inputs.affine.map_or(1, |affine| affine.dims()[0]);
+            let mut dims = [maps, 1, d, h, w];
             dims[axis.dim()] = parcel.planes.len();
             let ones = Tensor::<5>::ones(dims, (device, dtype));
             let mut start = [0.0; 3];

@@ -94,6 +94,14 @@ fn a_batch_of_maps_is_judged_as_one_after_the_other() {
                     let label = format!("{dtype:?} {parts} {masked:?} {similarity:?} {outside:?}");
                     // Information is a small difference of entropies, which are added in another order here.
                     assert_close(&label, &got, &each.collect::<Vec<_>>(), 3.0 * rounding);
+                    let got = pair.gradients(&maps).expect("readable");
+                    let each = maps.iter().map(|map| pair.gradient(map).expect("readable"));
+                    let [got, each] = [got, each.collect()].map(|all: Vec<Aligned>| {
+                        let numbers =
+                            |(loss, rows): &Aligned| [&[*loss][..], rows.as_flattened()].concat();
+                        all.iter().flat_map(numbers).collect::<Vec<f64>>()
+                    });
+                    assert_close(&label, &got, &each, 3.0 * rounding);
                 }
             }
         }

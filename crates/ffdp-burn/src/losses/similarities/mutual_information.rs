@@ -199,6 +199,22 @@ fn tables(votes: Tensor<1>, options: &HistogramOptions) -> Tensor<3> {
     votes.reshape([batch, bins, bins])
 }
 
+/// The loss of each entry, `[N]`, from the votes of all.
+fn losses_of_votes(
+    loss: &impl Informative,
+    votes: Tensor<1>,
+    [entries, channels, ..]: [usize; 5],
+) -> Tensor<1> {
+    let votes = tables(votes, loss.options());
+    let total = votes.clone().sum_dim(2).sum_dim(1);
+    let joint = votes / total.clamp_min(f64::from(f32::MIN_POSITIVE));
+    let losses = match loss.information() {
+        Information::Mutual => mutual_information(joint).neg(),
+        Information::Normalized => normalized_mutual_information(joint).neg() + 1.0,
+    };
+    losses.reshape([entries, channels]).mean_dim(1).reshape([entries])
+}
+
 impl<T: Informative + Debug + Send + Sync> SimilarityLoss for T {
     /// The votes of every channel's table, `[N C B B]`.
     fn partial(&self, pair: &Pair) -> Tensor<1> {
@@ -213,15 +229,16 @@ impl<T: Informative + Debug + Send + Sync> SimilarityLoss for T {
 
     /// All tables by one launch, and their information by tensor arithmetic.
     fn losses_of(&self, pair: &Pair) -> Tensor<1> {
-        let [entries, channels, ..] = pair.moved.dims();
-        let votes = tables(self.partial(pair), self.options());
-        let total = votes.clone().sum_dim(2).sum_dim(1);
-        let joint = votes / total.clamp_min(f64::from(f32::MIN_POSITIVE));
-        let losses = match self.information() {
-            Information::Mutual => mutual_information(joint).neg(),
-            Information::Normalized => normalized_mutual_information(joint).neg() + 1.0,
-        };
-        losses.reshape([entries, channels]).mean_dim(1).reshape([entries])
+        losses_of_votes(self, self.partial(pair), pair.moved.dims())
+    }
+
+    fn losses_and_gradients_of(&self, pair: &Pair) -> Option<(Tensor<1>, Tensor<5>)> {
+        let votes = self.partial(pair);
+        // The loss of all tables is the mean of those of the entries.
+        let slope = self.slope(&votes, &Tensor::ones([1], (&votes.device(), votes.dtype())));
+        let slope = slope.mul_scalar(pair.moved.dims()[0] as f64);
+        let [to_moved, _] = self.gradient(pair, &slope, [true, false]);
+        Some((losses_of_votes(self, votes, pair.moved.dims()), to_moved?))
     }
 
     fn may_ignore_outside(&self) -> bool {

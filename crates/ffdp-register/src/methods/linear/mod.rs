@@ -13,6 +13,7 @@ mod orientations;
 mod rigid;
 mod search;
 mod similarity;
+mod together;
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,7 @@ use information::is_informative;
 use mass::Mass;
 use motion::{Frame, Motion};
 use rigid::Rigid;
-use search::{Bounds, LinearSearch, State};
+use search::{Bounds, Judged, LinearSearch, State};
 use similarity::Similar;
 
 use crate::context::{Estimate, Run, StageResult};
@@ -85,8 +86,9 @@ fn linear<M: Motion<N>, const N: usize>(
         let pair = run.pair(grids, places)?;
         let aligned = pair.alignment(similarity.clone(), settings.outside);
         let level = level_start(name, index, &settings.levels, pair.grids[0].size);
-        let bounds = Bounds::of(settings, &aligned, &found.affine);
-        let mut search = LinearSearch::<M, N>::new(&aligned, (frame, bounds), found.affine, state);
+        let images = Judged::from(&aligned);
+        let bounds = Bounds::of(settings, &images, &found.affine);
+        let mut search = LinearSearch::<M, N>::new(images, (frame, bounds), found.affine, state);
         let (convergence, interval) = (&settings.convergence, run.loss_interval);
         let report = run_level(&level, &mut search, convergence, interval, &mut *run.observer)?;
         let ends = index + 1 == settings.levels.len() || report.stop == Stop::Cancelled;

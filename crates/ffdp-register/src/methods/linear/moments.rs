@@ -16,7 +16,8 @@ use super::mass::Mass;
 use super::motion::{Frame, Map};
 use super::orientations::{across, angle_between, orientations};
 use super::rigid::Rigid;
-use super::search::{Bounds, LinearSearch, State};
+use super::search::{Bounds, Judged, LinearSearch, State};
+use super::together::together;
 use crate::checks::{MINIMUM_OVERLAP_PERCENT, check_overlap};
 use crate::context::{Estimate, Run, StageResult};
 use crate::level::{Solver, level_start};
@@ -117,7 +118,8 @@ impl<'a> Shapes<'a> {
         Frame { centre_mm: mass.centre_mm, radius_mm: mass.radius_mm() }
     }
 
-    /// What is tried: the headers, the centres, the axes, and the best of a search; nothing that turns a plane over.
+    /// What is tried: the headers, the centres, the axes, and the best of a search; nothing that turns a plane over or lets
+    /// the images hardly meet.
     fn candidates(
         &self,
         aligned: &AlignedPair,
@@ -134,7 +136,8 @@ impl<'a> Shapes<'a> {
         if let Some(search) = &settings.search {
             maps.extend(self.searched(aligned, search, initial)?);
         }
-        maps.retain(|map| keeps_planes(map, self.grids));
+        let meets = |map: &Map| aligned.pair.overlap_percent(map) >= MINIMUM_OVERLAP_PERCENT;
+        maps.retain(|map| keeps_planes(map, self.grids) && meets(map));
         Ok(maps)
     }
 
@@ -172,18 +175,17 @@ fn compared(
     frame: Frame,
     candidates: Vec<Map>,
 ) -> Result<Vec<RefinedCandidate>> {
-    let refinement = settings.refinement;
-    let mut tried = Vec::new();
-    for candidate in candidates {
-        tried.extend(RefinedCandidate::refined(aligned, frame, candidate, refinement)?);
-    }
+    let iterations = settings.refinement;
+    let mut tried = together(aligned, candidates, |candidate, images| {
+        RefinedCandidate::refined(images, frame, candidate, iterations)
+    })?;
     if settings.search.is_some() {
         tried = distinct(tried);
         tried.truncate(MOST_PROMISING);
     }
-    for candidate in &mut tried {
-        candidate.look_ahead(aligned, frame, refinement)?;
-    }
+    let mut tried = together(aligned, tried, |candidate, images| {
+        candidate.looked_ahead(images, frame, iterations)
+    })?;
     tried.sort_by(|a, b| a.promise.total_cmp(&b.promise));
     Ok(tried)
 }
@@ -238,32 +240,21 @@ struct RefinedCandidate {
 }
 
 impl RefinedCandidate {
-    /// `None` where the images hardly meet.
-    fn refined(
-        aligned: &AlignedPair,
-        frame: Frame,
-        candidate: Map,
-        iterations: usize,
-    ) -> Result<Option<Self>> {
-        if aligned.pair.overlap_percent(&candidate) < MINIMUM_OVERLAP_PERCENT {
-            return Ok(None);
-        }
-        let bounds = Bounds::of(&LinearSettings::default(), aligned, &candidate);
+    fn refined(images: Judged, frame: Frame, candidate: Map, iterations: usize) -> Result<Self> {
+        let bounds = Bounds::of(&LinearSettings::default(), &images, &candidate);
         let setup = (frame, bounds);
-        let mut search = LinearSearch::<Rigid, 6>::new(aligned, setup, candidate, State::default());
+        let mut search = LinearSearch::<Rigid, 6>::new(images, setup, candidate, State::default());
         let losses = search.iterate(iterations)?;
         let (map, loss) = (search.map(), search.loss()?);
-        Ok(Some(Self { map, loss, promise: loss, losses, bounds }))
+        Ok(Self { map, loss, promise: loss, losses, bounds })
     }
 
-    /// Finds out what it promises.
-    fn look_ahead(&mut self, aligned: &AlignedPair, frame: Frame, iterations: usize) -> Result<()> {
-        let setup = (frame, self.bounds);
-        let mut further =
-            LinearSearch::<General, 12>::new(aligned, setup, self.map, State::default());
+    /// With what it promises.
+    fn looked_ahead(self, images: Judged, frame: Frame, iterations: usize) -> Result<Self> {
+        let (setup, state) = ((frame, self.bounds), State::default());
+        let mut further = LinearSearch::<General, 12>::new(images, setup, self.map, state);
         further.iterate(iterations)?;
-        self.promise = further.loss()?;
-        Ok(())
+        Ok(Self { promise: further.loss()?, ..self })
     }
 }
 

@@ -5,11 +5,12 @@
 
 use super::motion::Map;
 use crate::checks::MINIMUM_OVERLAP_PERCENT;
-use crate::pair::AlignedPair;
+use crate::pair::{AlignedPair, overlap_percent};
 use crate::settings::OrientationSettings;
 use ffdp_burn::transform::rotations;
 use ffdp_image::error::Result;
 use ffdp_image::image::{Geometry, Matrix3};
+use rayon::prelude::*;
 
 /// The most alike of all orientations, the best first: `place` turns a rotation into maps.
 pub(super) fn orientations(
@@ -23,8 +24,10 @@ pub(super) fn orientations(
         None => rotations(up_to_degrees, spacing_degrees),
         Some(axis) => turns_about(axis, up_to_degrees, spacing_degrees),
     };
-    let overlaps = |map: &Map| aligned.pair.overlap_percent(map) >= MINIMUM_OVERLAP_PERCENT;
-    let maps: Vec<Map> = turns.iter().flat_map(place).filter(overlaps).collect();
+    let grids = aligned.pair.grids.each_ref();
+    let overlaps = |map: &Map| overlap_percent(grids, map) >= MINIMUM_OVERLAP_PERCENT;
+    let maps: Vec<Map> = turns.iter().flat_map(place).collect();
+    let maps: Vec<Map> = maps.into_par_iter().filter(overlaps).collect();
     let mut scored: Vec<_> = aligned.losses(&maps)?.into_iter().zip(maps).collect();
     scored.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     Ok(scored.into_iter().take(kept).map(|(_, map)| map).collect())

@@ -8,12 +8,14 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 
 use ffdp_image::error::{Error, Result};
+use ffdp_image::image::Geometry;
 use ffdp_optim::{Bfgs, LineSearch, Minimizer, Objective, Point, Steps};
+use ffdp_parallel::alignment::Aligned;
 
 use super::motion::{Frame, Map, Motion};
 use crate::checks::MINIMUM_OVERLAP_PERCENT;
 use crate::level::Solver;
-use crate::pair::AlignedPair;
+use crate::pair::{AlignedPair, overlap_percent};
 use crate::pyramid::finest_spacing_mm;
 use crate::settings::LinearSettings;
 
@@ -38,6 +40,29 @@ impl<const N: usize> Default for State<N> {
     }
 }
 
+/// The loss of a map, and its gradient to the rows of the map, RAS mm.
+pub(super) type Judge<'a> = Box<dyn FnMut(&Map) -> Result<Aligned> + 'a>;
+
+/// Two images on a level, and who says how alike they are.
+pub(super) struct Judged<'a> {
+    pub grids: [&'a Geometry; 2],
+    pub judge: Judge<'a>,
+}
+
+impl Judged<'_> {
+    /// As [`LevelPair::overlap_percent`](crate::pair::LevelPair::overlap_percent).
+    fn overlap_percent(&self, map: &Map) -> f64 {
+        overlap_percent(self.grids, map)
+    }
+}
+
+impl<'a> From<&'a AlignedPair<'a>> for Judged<'a> {
+    fn from(aligned: &'a AlignedPair<'a>) -> Self {
+        let judge = Box::new(|map: &Map| aligned.gradient(map));
+        Self { grids: aligned.pair.grids.each_ref(), judge }
+    }
+}
+
 /// The search on one level.
 pub(super) struct LinearSearch<'a, M, const N: usize> {
     objective: LinearObjective<'a, M>,
@@ -58,8 +83,8 @@ const AT_BOUND: f64 = 0.95;
 
 impl Bounds {
     /// Of a stage that begins at `start`: as much as the settings allow, but for an overlap that was less already.
-    pub fn of(settings: &LinearSettings, aligned: &AlignedPair, start: &Map) -> Self {
-        let there = aligned.pair.overlap_percent(start);
+    pub fn of(settings: &LinearSettings, images: &Judged, start: &Map) -> Self {
+        let there = images.overlap_percent(start);
         let least = f64::max(settings.overlap * there, MINIMUM_OVERLAP_PERCENT);
         Self { stretch: settings.stretch, overlap_percent: least.min(there) }
     }
@@ -81,7 +106,7 @@ impl Bounds {
 
 /// What a placement of the moving image costs.
 struct LinearObjective<'a, M> {
-    aligned: &'a AlignedPair<'a>,
+    images: Judged<'a>,
     bounds: Bounds,
     frame: Frame,
     /// The placement found before; the motion comes first, then this.
@@ -100,11 +125,11 @@ impl<M: Motion<N>, const N: usize> Objective<[f64; N]> for LinearObjective<'_, M
     fn evaluate(&mut self, at: &[f64; N]) -> Result<Point<[f64; N]>> {
         let motion = M::map(&self.frame, at);
         let map = motion.then(&self.start);
-        let lost = || self.aligned.pair.overlap_percent(&map) < self.bounds.overlap_percent;
+        let lost = || self.images.overlap_percent(&map) < self.bounds.overlap_percent;
         if !self.bounds.allow(&motion) || lost() {
             return Ok(Point { loss: f64::INFINITY, gradient: [0.0; N] });
         }
-        let (loss, to_map) = self.aligned.gradient(&map)?;
+        let (loss, to_map) = (self.images.judge)(&map)?;
         // map = start . motion, so the gradient to the motion is start_lin^T times that.
         let start = self.start.linear();
         let to_motion = std::array::from_fn(|i| {
@@ -117,12 +142,12 @@ impl<M: Motion<N>, const N: usize> Objective<[f64; N]> for LinearObjective<'_, M
 impl<'a, M: Motion<N>, const N: usize> LinearSearch<'a, M, N> {
     /// A search from `state` on.
     pub fn new(
-        aligned: &'a AlignedPair<'a>,
+        images: Judged<'a>,
         (frame, bounds): (Frame, Bounds),
         start: Map,
         state: State<N>,
     ) -> Self {
-        let objective = LinearObjective { aligned, bounds, frame, start, motion: PhantomData };
+        let objective = LinearObjective { images, bounds, frame, start, motion: PhantomData };
         Self { objective, minimizer: Minimizer::new(state.at, state.valley, LineSearch::armijo()) }
     }
 
@@ -151,7 +176,7 @@ impl<'a, M: Motion<N>, const N: usize> LinearSearch<'a, M, N> {
 impl<M: Motion<N>, const N: usize> Solver for LinearSearch<'_, M, N> {
     fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
         // The finest spacing of the level along which something moves.
-        let voxel_mm = finest_spacing_mm(&self.objective.aligned.pair.grids[0]);
+        let voxel_mm = finest_spacing_mm(self.objective.images.grids[0]);
         let steps = Steps {
             first: FIRST_STEP_VOXELS * voxel_mm,
             longest: LONGEST_STEP_VOXELS * voxel_mm,

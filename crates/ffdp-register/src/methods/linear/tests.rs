@@ -8,8 +8,10 @@ use super::affine::General;
 use super::mass::Mass;
 use super::motion::{Frame, Map, Motion};
 use super::rigid::{Rigid, rotation};
-use super::search::State;
+use super::search::{Bounds, Judged, LinearSearch, State};
 use super::similarity::Similar;
+use super::together::together;
+use crate::level::Solver;
 use crate::pair::LevelPair;
 use crate::places::Places;
 use crate::tests::register;
@@ -26,6 +28,8 @@ use ffdp_parallel::{Sharded, alignment::Outside};
 
 /// Central differences of smooth functions of order 1, extrapolated.
 const FINITE_DIFFERENCES: f64 = 1e-8;
+/// Steps end at a hundredth of a voxel of 2 mm; rounded losses change them by less.
+const SIDE_BY_SIDE_MM: f64 = 0.02;
 /// Differences of a loss in f32, over steps of 0.02 mm.
 const F32_DIFFERENCES: f64 = 2e-2;
 
@@ -166,6 +170,58 @@ fn the_gradient_to_a_map_is_that_of_finite_differences() {
         println!("{similarity:?}: off by {:.1e} of {largest:.2e} per mm", off / largest);
         assert!(off < F32_DIFFERENCES * largest, "{similarity:?}: {slopes:?} {differences:?}");
     }
+}
+
+#[test]
+fn searches_side_by_side_find_what_each_finds_alone() {
+    let turn = rotation([0.4, 0.7, -0.5]);
+    let fixed = ellipsoid([1.0, 2.0, 3.0], &turn, [42.0, 30.0, 20.0]);
+    let moving = ellipsoid([4.0, -3.0, 5.0], &turn, [40.0, 33.0, 22.0]);
+    let pair = whole_pair([&fixed, &moving]);
+    for similarity in [Similarity::Mse, Similarity::Nmi(MiSettings::default())] {
+        let aligned = pair.alignment(similarity.loss(), Outside::Ignored);
+        let frame = Frame { centre_mm: [1.0, 2.0, 3.0], radius_mm: 30.0 };
+        // The last one lies far away, and ends at once.
+        let angles = [[0.0; 3], [0.2, 0.1, 0.0], [-0.3, 0.0, 0.4], [0.0, 0.5, 0.1]];
+        let shifts = [[0.0; 3], [3.0, 1.0, -2.0], [-6.0, 2.0, 0.0], [500.0, 0.0, 0.0]];
+        let starts = angles.into_iter().zip(shifts);
+        let starts: Vec<_> = starts.map(|(a, t)| Map::from_parts(rotation(a), t)).collect();
+        let run = |start: Map, images: Judged| {
+            let bounds = Bounds::of(&LinearSettings::default(), &images, &start);
+            let setup = (frame, bounds);
+            let mut search = LinearSearch::<Rigid, 6>::new(images, setup, start, State::default());
+            let losses = search.iterate(6)?;
+            Ok((search.map(), losses))
+        };
+        let alone = |start: &Map| run(*start, Judged::from(&aligned)).expect("readable");
+        let expected: Vec<_> = starts.iter().map(alone).collect();
+        let got = together(&aligned, starts, run).expect("readable");
+        let steps: Vec<usize> = got.iter().map(|(_, losses)| losses.len()).collect();
+        assert!(steps[..3].iter().all(|steps| *steps > 2), "{similarity:?}: {steps:?}");
+        // A batch adds the same votes in another order.
+        for ((map, losses), (alone, losses_alone)) in got.iter().zip(&expected) {
+            let rows = map.rows().as_flattened().iter().zip(alone.rows().as_flattened());
+            let off = rows.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            println!("{similarity:?}: off by {off:.1e} in {} steps", losses.len());
+            assert!(off < SIDE_BY_SIDE_MM, "{similarity:?}: {map:?} {alone:?}");
+            assert_eq!(losses.len(), losses_alone.len(), "{similarity:?}");
+        }
+    }
+}
+
+#[test]
+fn an_error_of_one_search_is_that_of_all() {
+    let ball = ellipsoid([0.0; 3], &rotation([0.0; 3]), [30.0; 3]);
+    let pair = whole_pair([&ball, &ball]);
+    let aligned = pair.alignment(Similarity::Mse.loss(), Outside::Background);
+    let run = |k: usize, mut images: Judged| {
+        let (loss, _) = (images.judge)(&Map::identity())?;
+        let fault = || ffdp_image::Error::invalid("a search must end well", k, "try another one");
+        if k == 2 { Err(fault()) } else { Ok(loss) }
+    };
+    assert_eq!(together(&aligned, vec![0, 1, 3], run).expect("no fault"), [0.0; 3]);
+    let message = together(&aligned, vec![0, 1, 2, 3], run).expect_err("one fault").to_string();
+    assert!(message.contains("a search must end well, got 2"), "{message}");
 }
 
 /// A head and the same head seen through a map that turns it by up to 30 degrees about any axis,
