@@ -112,7 +112,7 @@ pub struct SettingsArguments {
     /// For --transform gnk: time steps of the transport [default: 4].
     #[arg(long, value_name = "N")]
     pub time_steps: Option<u32>,
-    /// For --transform gnk: preconditioner of the conjugate gradients [default: 2l-inv-h0].
+    /// For --transform gnk: preconditioner of the conjugate gradients [default: inv-a].
     #[arg(long, value_enum)]
     pub preconditioner: Option<PreconditionerChoice>,
     /// Smoothing of each gradient: fluid stiffness, in voxels of the level [default: 1.5, svf 1.75].

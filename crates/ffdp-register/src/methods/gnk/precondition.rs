@@ -22,13 +22,13 @@ use ffdp_parallel::{Sharded, deform::FieldVector, periodic::PeriodicGrid};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Preconditioner {
     /// Inverse of the regularisation.
+    #[default]
     #[serde(rename = "inv_a")]
     InvA,
     /// Inverse of the Hessian at a velocity of zero.
     #[serde(rename = "inv_h0")]
     InvH0,
     /// The same, on a grid of half the size.
-    #[default]
     #[serde(rename = "2l_inv_h0")]
     TwoLevelInvH0,
 }
