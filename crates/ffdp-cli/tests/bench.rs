@@ -3,8 +3,10 @@
 #[allow(dead_code)] // shared with the other commands' tests
 mod support;
 
+use std::cmp::Reverse;
 use std::fs;
 
+use ffdp_image::io::images::read_labels;
 use serde_json::Value;
 use support::{Folder, ProcessOutput, ffdp};
 
@@ -72,6 +74,45 @@ fn methods_and_resolutions_become_rows_tables_and_plots() {
     assert_eq!(self::rows(&folder), rows);
     bench(&folder, &["--methods", "affine"]).succeeded();
     assert_eq!(self::rows(&folder).len(), rows.len() + 2);
+}
+
+/// The two labels of a map that have most voxels.
+fn largest_labels(file: &str) -> [i32; 2] {
+    let map = read_labels(file).expect("labels");
+    let voxels = |id: i32| map.data.iter().filter(|label| **label == id).count();
+    let mut ids = map.ids();
+    ids.sort_by_key(|id| Reverse(voxels(*id)));
+    [ids[0], ids[1]]
+}
+
+#[test]
+fn a_person_names_the_labels_of_a_comparison() {
+    let folder = Folder::new();
+    subjects(&folder);
+    let [first, second] = largest_labels(&folder.path("data/8mm/subject-001_labels.nii.gz"));
+    let (table, ids) = (folder.path("names.tsv"), format!("{first},{second}"));
+    bench(&folder, &["--methods", "identity", "--labels", &ids]).succeeded();
+    let csv = || fs::read_to_string(folder.path("out/labels.csv")).expect("written");
+    assert_eq!(csv().matches(&format!(",identity,cpu,{first},,")).count(), 2, "{}", csv());
+    // The table names the labels of earlier rows as well.
+    fs::write(&table, format!("label\tname\n{first}\tCortex, left\n")).expect("writable");
+    let named = ["--methods", "affine", "--labels", &ids, "--label-names", &table];
+    bench(&folder, &named).succeeded();
+    let rows = self::rows(&folder);
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    for row in &rows {
+        let labels = row["of_labels"].as_array().expect("a list");
+        assert!(labels.len() == 2 && labels[0]["id"] == first, "{row}");
+        assert_eq!(labels[0]["name"], "Cortex, left");
+        assert!(labels[1]["id"] == second && labels[1].get("name").is_none(), "{row}");
+        let dice: f64 = labels.iter().filter_map(|label| label["dice"].as_f64()).sum();
+        assert!((dice / 2.0 - row["dice"].as_f64().expect("a number")).abs() < 1e-9, "{row}");
+    }
+    assert_eq!(csv().matches(&format!(",{first},\"Cortex, left\",")).count(), 4, "{}", csv());
+    assert_eq!(csv().lines().count(), 1 + 4 * 2);
+    fs::write(&table, "no,table\n").expect("writable");
+    let run = bench(&folder, &named);
+    assert!(run.code == 1 && run.stderr.contains("id and name"), "{}", run.stderr);
 }
 
 #[test]

@@ -5,8 +5,9 @@ mod support;
 
 use std::fs;
 
-use ffdp_image::image::{Geometry, Volume};
+use ffdp_image::image::{Affine, Geometry, Volume};
 use ffdp_image::io::images::{read_volume, read_volumes, write_volume, write_volumes};
+use ffdp_image::io::write_affine;
 use serde_json::Value;
 use support::{Folder, ffdp};
 
@@ -131,6 +132,54 @@ fn a_series_is_registered_to_another_image() {
 }
 
 #[test]
+fn a_series_takes_masks_and_a_transform_to_start_from() {
+    let folder = Folder::new();
+    let (series, out) = (write_series(&folder), folder.path("out"));
+    let grid = volume(0.0).geometry;
+    let mask = |name: &str, grid: &Geometry, weight: &dyn Fn([usize; 3]) -> f32| {
+        let weights = (0..grid.len()).map(|offset| weight(grid.index_of(offset))).collect();
+        let file = folder.path(name);
+        let mask = Volume::new(weights, grid.clone()).expect("one for each voxel");
+        write_volume(&file, &mask).expect("writable");
+        file
+    };
+    let start = |name: &str, mm: f64| {
+        let file = folder.path(name);
+        let rows = [[1.0, 0.0, 0.0, mm], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]];
+        write_affine(&file, &Affine::from_rows(rows)).expect("writable");
+        file
+    };
+    // All but a border in which the spheres do not lie.
+    let most = mask("most.nii.gz", &grid, &|[x, ..]| if x < 3 { 0.0 } else { 1.0 });
+    let near = start("near.txt", 1.0);
+    let base = ["register", "-m", &series, "-o", &out, "--reference", "first"];
+    let with = |more: &[&str]| ffdp(&[&base, more].concat());
+    with(&["--fixed-mask", &most, "--moving-mask", &most, "--initial", &near]).succeeded();
+    let table = fs::read_to_string(folder.path("out/motion.tsv")).expect("written");
+    for (line, shift) in table.lines().skip(1).zip(SHIFTS_MM) {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let found: f64 = cells[4].parse().expect("a translation");
+        let expected = if cells[0] == "1" { 0.0 } else { shift };
+        assert!((found - expected).abs() < 0.2, "{line}");
+    }
+    let none = mask("none.nii.gz", &grid, &|_| 0.0);
+    let small = Geometry::new([8; 3], [20.0; 3]).expect("positive");
+    let other = mask("other.nii.gz", &small, &|_| 1.0);
+    let far = start("far.txt", 900.0);
+    for (more, word) in [
+        (["--fixed-mask", &none], "must not be empty"),
+        (["--moving-mask", &none], "must not be empty"),
+        (["--fixed-mask", &other], "other.nii.gz (mask of"),
+        (["--moving-mask", &other], "other.nii.gz (mask of"),
+        (["--initial", &far], "overlap"),
+    ] {
+        let run = with(&[&more[..], &["--overwrite"]].concat());
+        assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);
+        assert!(run.stderr.contains(word), "{more:?}: no {word:?} in {}", run.stderr);
+    }
+}
+
+#[test]
 fn what_cannot_work_is_refused_with_a_way_out() {
     let folder = Folder::new();
     let (series, out, single) =
@@ -146,7 +195,12 @@ fn what_cannot_work_is_refused_with_a_way_out() {
         (&[&series, "--reference", "last"], &["last", "middle"]),
         (&[&series, "--reference", "9"], &["0..=4", "got 9"]),
         (&[&series, "--reference", "1"], &["volume 1", "every voxel is 3"]),
-        (&[&series, "--moving-labels", &single], &["--moving-labels", "--volume"]),
+        (&[&series, "--moving-labels", &single], &["--moving-labels", "--volume", "ffdp apply"]),
+        (&[&series, "--landmarks", &single, &single], &["--landmarks", "ffdp measure"]),
+        (&[&series, "--channels", &single, &single], &["--channels", "ffdp apply -i OTHER"]),
+        (&[&series, "--jacobian"], &["--jacobian", "--jacobian-out"]),
+        (&[&series, "--resume"], &["--resume", "--overwrite"]),
+        (&[&series, "--format", "ome-zarr"], &["--format", "ffdp convert"]),
     ];
     for (more, words) in cases {
         let run = ffdp(&[&base, *more].concat());

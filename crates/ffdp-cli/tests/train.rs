@@ -103,6 +103,19 @@ fn restored_labels(labels: &LabelMap) -> LabelMap {
     LabelMap::new(data.into_iter().map(|v| v as i32).collect(), geometry).expect("as many labels")
 }
 
+/// That the label is called "Left, cortex" in the metrics and in the table of `out`, and no other has a name.
+fn check_names_of_labels(metrics: &Value, folder: &Folder, id: i32) {
+    let labels = metrics["dice"]["labels"].as_array().expect("a list");
+    let named: Vec<&Value> = labels.iter().filter(|label| label.get("name").is_some()).collect();
+    assert!(named.len() == 1 && named[0]["id"] == id, "{labels:?}");
+    assert_eq!(named[0]["name"], "Left, cortex");
+    let after = metrics["dice"]["mean"]["after"].as_f64().expect("a number");
+    assert_eq!(metrics["phases"][2]["dice"].as_f64(), Some(after));
+    let csv = fs::read_to_string(folder.path("out/labels.csv")).expect("written");
+    assert_eq!(csv.lines().count(), 1 + labels.len());
+    assert!(csv.contains(&format!("\n{id},\"Left, cortex\",")), "{csv}");
+}
+
 #[test]
 fn a_trained_network_registers_files_of_any_grid() {
     let folder = Folder::new();
@@ -139,7 +152,19 @@ fn a_trained_network_registers_files_of_any_grid() {
     assert!(run.code == 1 && run.stderr.contains("absent.nii"), "{}", run.stderr);
     let warp = |out: &str| fs::read(path(&format!("{out}/warp.nii.gz"))).expect("written");
     assert!(warp("list/yes") == warp("straight") && folder.has("list/index.html"));
-    let metrics = predict("turned", "out", &["--refine", "20"]);
+    let (table, id) = (path("names.csv"), pair.fixed.labels.ids()[0]);
+    fs::write(&table, format!("id,name\n{id},\"Left, cortex\"\n")).expect("writable");
+    let metrics = predict("turned", "out", &["--refine", "20", "--label-names", &table]);
+    check_names_of_labels(&metrics, &folder, id);
+    fs::write(&table, "no,table\n").expect("writable");
+    let images = [path("fixed.nii.gz"), path("moving.nii.gz")];
+    let base = ["predict", "--model", &model, "-f", &images[0], "-m", &images[1], "-o", &out];
+    let labels = [path("fixed_labels.nii.gz"), path("moving_labels.nii.gz")];
+    let labels = ["--fixed-labels", &labels[0], "--moving-labels", &labels[1]];
+    let run = ffdp(&[&base[..], &labels, &["--label-names", &table]].concat());
+    assert!(run.code == 1 && run.stderr.contains("id and name"), "{}", run.stderr);
+    let run = ffdp(&[&base[..], &["--label-names", &table]].concat());
+    assert!(run.code == 1 && run.stderr.contains("--fixed-labels"), "{}", run.stderr);
     let figure = |metrics: &Value, phase: usize, name: &str| {
         metrics["phases"][phase][name].as_f64().expect("a figure")
     };

@@ -9,8 +9,8 @@ use clap::builder::{OsStringValueParser, TryMapValueParser, TypedValueParser, Va
 use ffdp_burn::transform::{Composite, Step, read_transform};
 use ffdp_groups::series::{SeriesTransforms, is_series_transform};
 use ffdp_image::image::Geometry;
-use ffdp_image::io::images::header;
-use ffdp_image::io::{FileRow, is_deforming, read_flirt};
+use ffdp_image::io::images::{files, header, open_file};
+use ffdp_image::io::{FileRow, is_deforming, read_flirt, transform_files};
 use ffdp_parallel::chain::PlaneChain;
 use ffdp_shapes::lddmm::{Direction, Flow};
 
@@ -67,6 +67,18 @@ impl TransformChoice {
     pub fn identity(&self) -> String {
         let files = self.paths().into_iter().map(place);
         files.chain(self.inverted()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Demands that its files are there, which may be large: they are opened, not read.
+    ///
+    /// # Errors
+    /// Those of opening a file.
+    pub fn check_is_there(&self) -> Result<()> {
+        let named = self.paths().into_iter().map(transform_files);
+        for file in named.collect::<Result<Vec<_>, _>>()?.iter().flatten() {
+            files(file)?.iter().try_for_each(|part| open_file(part).map(drop))?;
+        }
+        Ok(())
     }
 
     /// The map.

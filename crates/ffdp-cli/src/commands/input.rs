@@ -124,11 +124,16 @@ pub fn settle_nan(volume: &mut Volume, name: &str, policy: NanPolicy) -> Result<
     Ok((count > 0).then(|| format!("{name}: {count} NaN or infinite voxels were set to 0")))
 }
 
+/// Demands by its header that a file lies on the grid of an image, whose labels, mask or channel it is.
+pub fn check_on_grid(path: &Path, what: &str, grid: &Geometry, image_path: &Path) -> Result<()> {
+    let what = format!("{} ({what} of {})", path.display(), image_path.display());
+    Ok(grid.check_same_grid(&header(path)?.geometry, &what)?)
+}
+
 /// The labels of a file, which must lie on the grid of an image.
 pub fn labels_on(path: &Path, grid: &Geometry, image_path: &Path) -> Result<LabelMap> {
+    check_on_grid(path, "labels", grid, image_path)?;
     let labels = read_labels(path)?;
-    let what = format!("{} (labels of {})", path.display(), image_path.display());
-    grid.check_same_grid(&labels.geometry, &what)?;
     check_labels(path, &labels.ids())?;
     Ok(labels)
 }
@@ -139,8 +144,7 @@ pub fn label_planes_on(
     grid: &Geometry,
     image_path: &Path,
 ) -> Result<(PlaneReader, Vec<i32>)> {
-    let what = format!("{} (labels of {})", path.display(), image_path.display());
-    grid.check_same_grid(&header(path)?.geometry, &what)?;
+    check_on_grid(path, "labels", grid, image_path)?;
     let (labels, ids) = PlaneReader::open(path, None)?.with_labels()?;
     check_labels(path, &ids)?;
     Ok((labels, ids))

@@ -81,6 +81,51 @@ fn files_that_cannot_be_registered_are_refused_one_by_one() {
 }
 
 #[test]
+fn what_headers_and_small_files_show_is_refused_before_an_image_is_read() {
+    let folder = Folder::new();
+    write_bad_files(&folder);
+    // Good headers, and half of the voxels: who reads them says so.
+    let half = "truncated.nii.gz";
+    let points = |count: usize| {
+        let file = folder.path(&format!("{count}.csv"));
+        let lines: String = (0..count).map(|k| format!("{k},{k},0\n")).collect();
+        fs::write(&file, format!("x,y,z\n{lines}")).expect("writable");
+        file
+    };
+    let [many, few] = [71, 69].map(points);
+    let [same, other, absent, flow, names] =
+        ["whole.nii.gz", "small.nii.gz", "absent.nii.gz", "absent.json", "text.nii"]
+            .map(|name| folder.path(name));
+    let labels = ["--moving-labels", &same];
+    let named = [&labels[..], &["--label-names", &names]].concat();
+    let fixed_labels = [&labels[..], &["--fixed-labels", &other]].concat();
+    let flirt = format!("flirt:{absent},{same},{same}");
+    type Case<'a> = (&'a [&'a str], &'a [&'a str]);
+    let cases: &[Case] = &[
+        (&["--landmarks", &many, &few], &["71.csv holds 71 landmarks", "69.csv 69"]),
+        (&["--landmarks", &many, &absent], &["absent.nii.gz"]),
+        (&["--moving-labels", &other], &["small.nii.gz (labels of", "another grid"]),
+        (&fixed_labels, &["small.nii.gz (labels of", "another grid"]),
+        (&["--fixed-mask", &other], &["small.nii.gz (mask of", "another grid"]),
+        (&["--moving-mask", &absent], &["absent.nii.gz"]),
+        (&["--channels", &same, &other], &["small.nii.gz (channel of", "another grid"]),
+        (&["--initial", &absent], &["absent.nii.gz"]),
+        (&["--initial", &flow], &["absent.json"]),
+        (&["--initial", &flirt], &["absent.nii.gz"]),
+        (&named, &["text.nii", "id and name"]),
+    ];
+    for (more, words) in cases {
+        let run = register(&folder, half, half, "out", more);
+        assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);
+        for word in words.iter() {
+            assert!(run.stderr.contains(word), "{more:?}: no {word:?} in {}", run.stderr);
+        }
+    }
+    let run = register(&folder, half, half, "out", &["--landmarks", &few, &few]);
+    assert!(run.code == 1 && run.stderr.contains(half), "{}", run.stderr);
+}
+
+#[test]
 fn masks_that_cannot_be_used_are_refused() {
     let folder = Folder::new();
     let pair = write_pair(&folder, 32, 3);

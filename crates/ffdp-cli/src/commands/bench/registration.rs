@@ -25,6 +25,7 @@ use crate::commands::register::shortened;
 use crate::device::DeviceChoice;
 use crate::disk::{Forecast, Written};
 use crate::failure::{Failure, Result};
+use crate::label_names::LabelNames;
 use crate::memory::{Held, Plan, Sizes};
 use crate::printer::{Printer, summarise};
 
@@ -44,6 +45,7 @@ Written to the output folder:
   results.json              one row for each pair, resolution and method; rows that are there are skipped,
                             so a folder belongs to one choice of --labels
   results.csv               the same for other programs
+  labels.csv                each label of each row
   tables.md                 means over the pairs: accuracy, efficiency, definitions
   accuracy_over_time.svg    and accuracy_over_memory.svg
 
@@ -69,6 +71,9 @@ pub struct RegistrationArguments {
     /// The labels that count [default: all].
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',')]
     labels: Option<Vec<i32>>,
+    /// Names of the labels: a table (CSV, TSV, ITK-SNAP, FreeSurfer). As ffdp register takes it.
+    #[arg(long, value_name = "FILE")]
+    label_names: Option<PathBuf>,
     /// Device to compute on; it must be compiled in.
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value = DeviceChoice::AUTO)]
     device: DeviceChoice,
@@ -88,6 +93,7 @@ pub fn run(request: &RegistrationArguments) -> Result<()> {
             "add --model with the folder of a training",
         ));
     }
+    let label_names = LabelNames::of(request.label_names.as_deref())?;
     let folder = &request.output;
     fs::create_dir_all(folder).map_err(|e| Error::io(folder, "create the output folder", e))?;
     let device = request.device.open()?;
@@ -100,13 +106,14 @@ pub fn run(request: &RegistrationArguments) -> Result<()> {
         device,
         device_name: request.device.to_string(),
         pairs: &pairs,
-        results: Results::open(folder)?,
+        results: Results::open(folder, label_names)?,
         warm: Vec::new(),
     };
     pairs.iter().try_for_each(|pair| bench.pair(pair))?;
     let rows = bench.results.rows();
     let tables = tables::markdown(rows);
     write_text(&folder.join("results.csv"), &bench.results.csv())?;
+    write_text(&folder.join("labels.csv"), &bench.results.labels_csv())?;
     write_text(&folder.join("tables.md"), &tables)?;
     for (name, plot) in [
         ("accuracy_over_time.svg", plots::accuracy_over_time(rows)),

@@ -1,4 +1,5 @@
-//! `results.json` and `results.csv`: one row for each pair, resolution and method.
+//! `results.json` and `results.csv`: one row for each pair, resolution and method; `labels.csv`: one for each label of
+//! theirs.
 //!
 //! The list grows row by row, so that a comparison can be interrupted; other programs append rows of
 //! the same form (`scripts/peers`).
@@ -10,9 +11,10 @@ use ffdp_image::io::{csv_line, write_text};
 use serde::{Deserialize, Serialize};
 
 use super::cost::Cost;
-use super::scores::Scores;
+use super::scores::{LabelScore, Scores};
 use crate::failure::{Failure, Result};
 use crate::json::to_json;
+use crate::label_names::LabelNames;
 
 /// One registration. Null where there is nothing to measure, or no way to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +43,9 @@ pub struct Row {
     pub cpu_seconds: Option<f64>,
     pub peak_memory_bytes: Option<u64>,
     pub gb_hours: Option<f64>,
+    /// Each label; nothing in rows of other programs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub of_labels: Vec<LabelScore>,
 }
 
 /// What identifies a row.
@@ -77,6 +82,7 @@ impl Row {
             cpu_seconds: cost.and_then(|cost| cost.cpu_seconds),
             peak_memory_bytes,
             gb_hours: both.map(|(bytes, seconds)| bytes as f64 / 1e9 * seconds / 3600.0),
+            of_labels: scores.of_labels.clone(),
         }
     }
 
@@ -84,29 +90,39 @@ impl Row {
         let Self { pair, spacing_mm, method, device, .. } = self;
         Key { pair, spacing_mm: *spacing_mm, method, device }
     }
+
+    /// Gives the labels the names of a table; those that it does not have keep theirs.
+    fn name_labels(&mut self, names: &LabelNames) {
+        for label in &mut self.of_labels {
+            label.name = names.get(label.id).map(str::to_string).or(label.name.take());
+        }
+    }
 }
 
 /// The rows of an output folder.
 pub struct Results {
     path: PathBuf,
     rows: Vec<Row>,
+    /// What labels are called.
+    names: LabelNames,
 }
 
 impl Results {
-    /// Reads what an earlier run has left in the folder, if anything.
-    pub fn open(folder: &Path) -> Result<Self> {
+    /// Reads what an earlier run has left in the folder, if anything; its labels have these names as well.
+    pub fn open(folder: &Path, names: LabelNames) -> Result<Self> {
         let path = folder.join("results.json");
         if !path.exists() {
-            return Ok(Self { path, rows: Vec::new() });
+            return Ok(Self { path, rows: Vec::new(), names });
         }
         let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, "read", e))?;
-        let rows = serde_json::from_str(&text).map_err(|reason| {
+        let mut rows: Vec<Row> = serde_json::from_str(&text).map_err(|reason| {
             Failure::user(
                 format!("{}: not the rows of a comparison: {reason}", path.display()),
                 "choose another output folder, or remove the file to start anew",
             )
         })?;
-        Ok(Self { path, rows })
+        rows.iter_mut().for_each(|row| row.name_labels(&names));
+        Ok(Self { path, rows, names })
     }
 
     pub fn rows(&self) -> &[Row] {
@@ -118,7 +134,8 @@ impl Results {
     }
 
     /// Adds a row and writes the list, whole or not at all. Rows of a pair must count the same labels.
-    pub fn push(&mut self, row: Row) -> Result<()> {
+    pub fn push(&mut self, mut row: Row) -> Result<()> {
+        row.name_labels(&self.names);
         let same = |other: &&Row| other.pair == row.pair && other.spacing_mm == row.spacing_mm;
         if let Some(other) = self.rows.iter().find(same).filter(|other| other.labels != row.labels)
         {
@@ -183,6 +200,28 @@ impl Results {
         }
         text
     }
+
+    /// The labels of all rows as a table of comma-separated values; an empty field for null.
+    pub fn labels_csv(&self) -> String {
+        let head =
+            ["pair", "spacing_mm", "method", "device", "id", "name", "dice", "hd90_cumulative_mm"];
+        let mut text = csv_line(head);
+        for (row, label) in
+            self.rows.iter().flat_map(|row| row.of_labels.iter().map(move |l| (row, l)))
+        {
+            text += &csv_line([
+                row.pair.clone(),
+                row.spacing_mm.to_string(),
+                row.method.clone(),
+                row.device.clone(),
+                label.id.to_string(),
+                label.name.clone().unwrap_or_default(),
+                label.dice.to_string(),
+                label.hd90_cumulative_mm.map_or(String::new(), |mm| mm.to_string()),
+            ]);
+        }
+        text
+    }
 }
 
 #[cfg(test)]
@@ -197,6 +236,7 @@ pub mod tests {
             inverse_volume_dice: dice / 2.0,
             hd90_cumulative_mm: 0.5,
             regularity: None,
+            of_labels: vec![LabelScore { id: 7, name: None, dice, hd90_cumulative_mm: None }],
         };
         let cost = Cost {
             seconds: 3.6,
@@ -210,13 +250,14 @@ pub mod tests {
     #[test]
     fn rows_are_found_again() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let mut results = Results::open(folder.path()).expect("nothing there yet");
+        let mut results =
+            Results::open(folder.path(), LabelNames::default()).expect("nothing there yet");
         let mut first = row("a to b", 0.1, "greedy", 0.5);
         assert_eq!(first.gb_hours, Some(2.0 * 3.6 / 3600.0));
         first.hd90_cumulative_mm = None;
         results.push(first.clone()).expect("writable");
         results.push(row("a to b", 1.0, "x, y", 0.25)).expect("writable");
-        let again = Results::open(folder.path()).expect("well formed");
+        let again = Results::open(folder.path(), LabelNames::default()).expect("well formed");
         assert_eq!(again.rows(), results.rows());
         assert!(again.has(first.key()));
         let other_labels = Row { labels: 2, ..row("a to b", 1.0, "other", 0.5) };
@@ -231,10 +272,38 @@ pub mod tests {
     }
 
     #[test]
+    fn labels_of_earlier_rows_have_the_names_of_a_later_table() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let table = folder.path().join("names.csv");
+        std::fs::write(&table, "id,name\n7,\"Cortex, left\"\n").expect("writable");
+        let names = || LabelNames::read(&table).expect("a table");
+        let mut results =
+            Results::open(folder.path(), LabelNames::default()).expect("nothing there yet");
+        results.push(row("a to b", 1.0, "greedy", 0.5)).expect("writable");
+        assert!(results.labels_csv().ends_with("a to b,1,greedy,cpu,7,,0.5,\n"));
+        let named = "a to b,1,greedy,cpu,7,\"Cortex, left\",0.5,\n";
+        let mut later = Results::open(folder.path(), names()).expect("well formed");
+        assert!(later.labels_csv().ends_with(named), "{}", later.labels_csv());
+        later.push(row("a to b", 1.0, "svf", 0.5)).expect("writable");
+        let again = Results::open(folder.path(), LabelNames::default()).expect("well formed");
+        assert_eq!(again.labels_csv().matches("\"Cortex, left\"").count(), 2);
+        // Rows of other programs have no labels of their own.
+        let text = std::fs::read_to_string(folder.path().join("results.json")).expect("written");
+        let mut rows: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        for row in rows.as_array_mut().expect("rows") {
+            row.as_object_mut().expect("a row").remove("of_labels");
+        }
+        std::fs::write(folder.path().join("results.json"), rows.to_string()).expect("writable");
+        let others = Results::open(folder.path(), names()).expect("well formed");
+        assert_eq!((others.rows().len(), others.labels_csv().lines().count()), (2, 1));
+    }
+
+    #[test]
     fn what_is_no_list_of_rows_is_refused_by_its_name() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         std::fs::write(folder.path().join("results.json"), "[{\"pair\": 1}]").expect("writable");
-        let failure = Results::open(folder.path()).err().expect("no row").to_string();
+        let failure = Results::open(folder.path(), LabelNames::default());
+        let failure = failure.err().expect("no row").to_string();
         assert!(failure.contains("results.json: not the rows"), "{failure}");
     }
 }

@@ -7,8 +7,10 @@ use ffdp_image::Error;
 use ffdp_image::image::{LabelMap, Volume};
 use ffdp_image::io::images::{read_labels, read_volume};
 use ffdp_image::metrics::{
-    DistanceUnit, Regularity, dice_of, regularity, surface_distances, surface_mean,
+    DistanceUnit, LabelDice, LabelSurface, Regularity, dice_of, regularity, surface_distances,
+    surface_mean,
 };
+use serde::{Deserialize, Serialize};
 
 use super::pairs::Pair;
 use crate::commands::input::label_ids;
@@ -47,7 +49,7 @@ impl Images {
 }
 
 /// Accuracy and regularity.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Scores {
     /// Labels that both images have.
     pub labels: usize,
@@ -56,6 +58,28 @@ pub struct Scores {
     pub hd90_cumulative_mm: f64,
     /// Of a map that is not affine.
     pub regularity: Option<Regularity>,
+    /// Of each label that both images have.
+    pub of_labels: Vec<LabelScore>,
+}
+
+/// How well one label overlaps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LabelScore {
+    pub id: i32,
+    /// What --label-names calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    pub dice: f64,
+    /// Null when the map has lost the label.
+    pub hd90_cumulative_mm: Option<f64>,
+}
+
+impl LabelScore {
+    fn of(overlap: &LabelDice, surface: &LabelSurface) -> Self {
+        let hd90_cumulative_mm = Some(surface.hd90_cumulative).filter(|mm| mm.is_finite());
+        Self { id: overlap.id, name: None, dice: overlap.dice, hd90_cumulative_mm }
+    }
 }
 
 impl Scores {
@@ -76,17 +100,21 @@ impl Scores {
         let regularity = deforms.then(|| -> Result<Regularity> {
             Ok(regularity(&map.displacement().to_vec()?, fixed.geometry.size)?)
         });
-        let labels = dice.labels.iter().filter(|label| !label.dice.is_nan()).count();
-        if labels == 0 {
+        let pairs = dice.labels.iter().zip(&surfaces);
+        let present = pairs.filter(|(overlap, _)| !overlap.dice.is_nan());
+        let of_labels: Vec<LabelScore> =
+            present.map(|(overlap, surface)| LabelScore::of(overlap, surface)).collect();
+        if of_labels.is_empty() {
             let what = "the label maps of a pair must share a label that counts";
             return Err(Error::invalid(what, format!("{ids:?}"), "check --labels").into());
         }
         Ok(Self {
-            labels,
+            labels: of_labels.len(),
             dice: dice.mean(),
             inverse_volume_dice: dice.inverse_volume_mean(),
             hd90_cumulative_mm: surface_mean(&surfaces, |label| label.hd90_cumulative),
             regularity: regularity.transpose()?,
+            of_labels,
         })
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use burn::tensor::Device;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use ffdp_burn::transform::{Composite, Step};
 use ffdp_image::image::{LabelMap, Volume};
 use ffdp_image::io::images::header;
@@ -23,6 +23,7 @@ use crate::device::DeviceChoice;
 use crate::disk::{Forecast, Written};
 use crate::failure::Result;
 use crate::json::to_json;
+use crate::label_names::LabelNames;
 use crate::manifest::{Claim, Identity, place};
 use crate::pairs::named;
 use crate::printer::{Printer, print_to_stdout, summarise};
@@ -37,6 +38,7 @@ The folder --output then holds
   warped.nii.gz         the moving image on the fixed grid
   warp.nii.gz           the whole map as a displacement (ITK: LPS mm), for ffdp apply -t
   warped_labels.nii.gz  with --moving-labels
+  labels.csv            Dice of every label (with labels of both images)
   metrics.json          similarity, folds and, with labels of both images, Dice: before, predicted, and \
 refined
   manifest.json         the files of this run, and what determines its results
@@ -49,6 +51,7 @@ Exit code: 0 done, 1 an error in the input or the request, 2 a defect.";
 /// `ffdp predict`.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = HELP)]
+#[command(group(ArgGroup::new("label_maps").multiple(true).args(["fixed_labels", "pairs"])))]
 pub struct PredictArguments {
     /// Folder of a training (the --output of ffdp train)
     #[arg(long, value_name = "DIR")]
@@ -79,6 +82,9 @@ pub struct PredictArguments {
     /// Labels of the moving image, carried along
     #[arg(long, value_name = "FILE")]
     pub moving_labels: Option<PathBuf>,
+    /// Names of the labels: a table (CSV, TSV, ITK-SNAP, FreeSurfer). As ffdp register takes it
+    #[arg(long, value_name = "FILE", requires = "label_maps")]
+    pub label_names: Option<PathBuf>,
     /// Improve the prediction by at most so many iterations of registration. They are greedy, at full
     /// resolution, with the similarity that was trained
     #[arg(long, value_name = "N")]
@@ -126,9 +132,10 @@ impl PredictArguments {
         }
     }
 
-    /// The images and labels that are read.
+    /// The images, labels and names that are read.
     fn inputs(&self) -> Vec<&Path> {
-        let labels = [&self.fixed_labels, &self.moving_labels].into_iter().flatten();
+        let labels = [&self.fixed_labels, &self.moving_labels, &self.label_names];
+        let labels = labels.into_iter().flatten();
         [self.fixed(), self.moving()].into_iter().chain(labels.map(PathBuf::as_path)).collect()
     }
 
@@ -140,6 +147,7 @@ impl PredictArguments {
             ("moving", self.moving.as_ref()),
             ("fixed_labels", self.fixed_labels.as_ref()),
             ("moving_labels", self.moving_labels.as_ref()),
+            ("label_names", self.label_names.as_ref()),
         ];
         let files = files.into_iter().filter_map(|(name, file)| Some((name, place(file?))));
         let others = [
@@ -175,6 +183,8 @@ const COLUMNS: [Column; 7] = [
 /// Predicts, perhaps refines, writes and measures.
 pub fn run(request: &PredictArguments) -> Result<()> {
     let printer = Printer::new(request.quiet, false);
+    let label_names = LabelNames::of(request.label_names.as_deref())?;
+    let predictions = Predictions { request, label_names };
     if let Some(list) = &request.pairs {
         let cohort = Cohort {
             list,
@@ -188,13 +198,13 @@ pub fn run(request: &PredictArguments) -> Result<()> {
             quiet: request.quiet,
             verbose: false,
         };
-        return cohort.run(&Predictions { request }, |row, name, printer| {
+        return cohort.run(&predictions, |row, name, printer| {
             let case = Case::new(request.of_pair(row, name), printer)?;
             let metrics = case.claim.is_done()?.then(|| case.files.read_metrics()).flatten();
             Ok(metrics.map_or_else(|| Pair::Open(case), Pair::Kept))
         });
     }
-    let measures = run_one(&Predictions { request }, Case::new(request.clone(), printer)?)?;
+    let measures = run_one(&predictions, Case::new(request.clone(), printer)?)?;
     printer.note(&format!("results are in {}", request.output.display()));
     match request.json {
         true => print_to_stdout(&to_json(&measures)?),
@@ -205,6 +215,8 @@ pub fn run(request: &PredictArguments) -> Result<()> {
 /// What all pairs have in common.
 struct Predictions<'a> {
     request: &'a PredictArguments,
+    /// What labels are called.
+    label_names: LabelNames,
 }
 
 /// A pair that may be read.
@@ -262,10 +274,11 @@ impl Steps for Predictions<'_> {
     ) -> Result<Results> {
         let Case { request, files, printer, .. } = case;
         files.prepare()?;
-        predicted(request, &inputs, (device, predictor), *printer)
+        predicted(request, inputs, (device, predictor), *printer)
     }
 
-    fn finish(&self, case: &Case, found: Results) -> Result<Measures> {
+    fn finish(&self, case: &Case, mut found: Results) -> Result<Measures> {
+        found.measure_labels(&self.label_names)?;
         case.claim.begin(&[])?;
         found.write(&case.files)?;
         case.claim.clone().complete()?;
@@ -277,11 +290,11 @@ impl Steps for Predictions<'_> {
 
 fn predicted(
     request: &PredictArguments,
-    inputs: &Inputs,
+    inputs: Inputs,
     (device, predictor): (&Device, &Predictor),
     printer: Printer,
 ) -> Result<Results> {
-    let Inputs { fixed, moving, .. } = inputs;
+    let Inputs { fixed, moving, .. } = &inputs;
     let clock = Instant::now();
     let placed = predictor.placement(fixed, moving);
     let predicted = predictor.predict(fixed, moving)?;
@@ -289,8 +302,8 @@ fn predicted(
     let mut seconds = vec![("predict", clock.elapsed().as_secs_f64())];
     let before = Composite::new(vec![Step::Affine(placed)]);
     let mut phases = vec![
-        Phase::of("before", &before, inputs, device)?,
-        Phase::of("predicted", &predicted, inputs, device)?,
+        Phase::of("before", &before, &inputs, device)?,
+        Phase::of("predicted", &predicted, &inputs, device)?,
     ];
     let mut whole = warp;
     if let Some(iterations) = request.refine {
@@ -305,10 +318,12 @@ fn predicted(
         let refined = refine(images, from, recipe, device, &mut progress)?;
         seconds.push(("refine", clock.elapsed().as_secs_f64()));
         let map = refined.transform()?;
-        phases.push(Phase::of("refined", &map, inputs, device)?);
+        phases.push(Phase::of("refined", &map, &inputs, device)?);
         whole = map.to_displacement(&fixed.geometry, device);
     }
-    Results::new(request, predictor, phases, &whole, seconds)
+    let mut results = Results::new(request, predictor, phases, &whole, seconds)?;
+    results.keep_labels(inputs);
+    Ok(results)
 }
 
 fn load(request: &PredictArguments, device: &Device) -> Result<Predictor> {

@@ -9,7 +9,7 @@ use ffdp_burn::transform::{Composite, Displacement};
 use ffdp_image::image::{Geometry, LabelMap, Volume};
 use ffdp_image::io::images::{write_displacement, write_labels, write_volume};
 use ffdp_image::io::write_text;
-use ffdp_image::metrics::{Compared, SimilarityMeasures, dice, jacobian};
+use ffdp_image::metrics::{Compared, Overlap, SimilarityMeasures, dice, jacobian};
 use ffdp_register::verdict::{Assessment, Evidence};
 use ffdp_train::predict::Predictor;
 use serde::Serialize;
@@ -18,6 +18,7 @@ use serde_json::Value;
 use super::{Inputs, PredictArguments};
 use crate::failure::Result;
 use crate::json::to_json;
+use crate::label_names::{LabelNames, NamedOverlap};
 use crate::manifest::{Claim, Existing};
 use crate::names::as_text;
 use crate::output;
@@ -31,6 +32,8 @@ pub struct Files {
     warped: PathBuf,
     warp: PathBuf,
     labels: PathBuf,
+    /// The overlap of every label.
+    label_table: PathBuf,
     metrics: PathBuf,
 }
 
@@ -41,13 +44,14 @@ impl Files {
             warped: folder.join("warped.nii.gz"),
             warp: folder.join("warp.nii.gz"),
             labels: folder.join("warped_labels.nii.gz"),
+            label_table: folder.join("labels.csv"),
             metrics: folder.join("metrics.json"),
         }
     }
 
     /// Every file that may be written.
-    pub fn all(&self) -> [&Path; 4] {
-        [&self.warped, &self.warp, &self.labels, &self.metrics]
+    pub fn all(&self) -> [&Path; 5] {
+        [&self.warped, &self.warp, &self.labels, &self.label_table, &self.metrics]
     }
 
     /// The run's right to the folder.
@@ -126,6 +130,8 @@ pub struct Measures {
     moving: PathBuf,
     /// The images as they were placed, through the prediction and, with --refine, through the refined map.
     phases: Vec<PhaseMeasures>,
+    /// Of each label, as the images were placed and with the result; with labels of both images.
+    dice: Option<NamedOverlap>,
     /// Of the written displacement.
     folds: Folds,
     /// What the result is worth, and what speaks against it.
@@ -146,7 +152,10 @@ struct PhaseMeasures {
 /// The result and its measures.
 pub struct Results {
     warped: Volume,
-    labels: Option<LabelMap>,
+    /// The moving labels as they were placed, and with the result.
+    labels: [Option<LabelMap>; 2],
+    /// Those that were read, of the fixed and of the moving image.
+    given_labels: Option<[LabelMap; 2]>,
     values: Vec<f32>,
     grid: Geometry,
     pub measures: Measures,
@@ -162,8 +171,9 @@ impl Results {
         seconds: Vec<(&'static str, f64)>,
     ) -> Result<Self> {
         let values = warp.to_vec()?;
+        let placed = phases.first_mut().and_then(|phase| phase.labels.take());
         let last = phases.last_mut().expect("there is a prediction");
-        let (warped, labels) = (last.warped.clone(), last.labels.take());
+        let (warped, labels) = (last.warped.clone(), [placed, last.labels.take()]);
         let measures = |phase: Phase| {
             let Phase { name, similarity, dice, .. } = phase;
             PhaseMeasures { name, similarity, dice }
@@ -188,25 +198,47 @@ impl Results {
             fixed: request.fixed().to_path_buf(),
             moving: request.moving().to_path_buf(),
             phases: phases.into_iter().map(measures).collect(),
+            dice: None,
             folds,
             assessment,
             seconds: seconds.into_iter().collect(),
         };
-        Ok(Self { warped, labels, values, grid: warp.geometry().clone(), measures })
+        let (grid, given_labels) = (warp.geometry().clone(), None);
+        Ok(Self { warped, labels, given_labels, values, grid, measures })
+    }
+
+    /// Keeps the labels of both images, where there are such, for [`Results::measure_labels`].
+    pub fn keep_labels(&mut self, inputs: Inputs) {
+        let Inputs { fixed_labels, moving_labels, .. } = inputs;
+        self.given_labels = fixed_labels.zip(moving_labels).map(|(fixed, moving)| [fixed, moving]);
+    }
+
+    /// Measures each label, where both images have some.
+    ///
+    /// # Errors
+    /// Those of [`Overlap::of`].
+    pub fn measure_labels(&mut self, names: &LabelNames) -> Result<()> {
+        let Some([fixed, moving]) = self.given_labels.take() else { return Ok(()) };
+        if let [Some(before), Some(after)] = &self.labels {
+            let overlap = Overlap::of(&fixed, &moving, [before, after], None)?;
+            self.measures.dice = Some(NamedOverlap { overlap, names: names.clone() });
+        }
+        Ok(())
     }
 
     /// The images, the map and the measures.
     pub fn write(&self, files: &Files) -> Result<()> {
         write_volume(&files.warped, &self.warped)?;
         write_displacement(&files.warp, &self.values, &self.grid)?;
-        if let Some(labels) = &self.labels {
+        if let [_, Some(labels)] = &self.labels {
             write_labels(&files.labels, labels)?;
+        }
+        if let Some(dice) = &self.measures.dice {
+            write_text(&files.label_table, &dice.csv())?;
         }
         Ok(write_text(&files.metrics, &to_json(&self.measures)?)?)
     }
 }
-
-impl Measures {}
 
 /// The measures for people.
 pub fn summary(measures: &Measures) -> String {

@@ -122,10 +122,11 @@ pub struct RegisterArguments {
     #[arg(long, value_name = "FILE", requires = "label_maps")]
     pub label_names: Option<PathBuf>,
 
-    /// How much each voxel of the fixed image counts, 0 to 1. An image on its grid.
+    /// How much each voxel of the fixed image counts, 0 to 1. An image on its grid. Of a series that is registered to itself,
+    /// of its reference.
     #[arg(long, value_name = "FILE")]
     pub fixed_mask: Option<PathBuf>,
-    /// The same for the moving image.
+    /// The same for the moving image. Of a series, for each volume.
     #[arg(long, value_name = "FILE")]
     pub moving_mask: Option<PathBuf>,
 
@@ -137,7 +138,8 @@ pub struct RegisterArguments {
 
     /// Transform to start from, or a folder of results. It maps points of the fixed to points of the moving image: a file of
     /// ITK, ANTs or FreeSurfer, a displacement field, the flow.json of ffdp shape, or the output folder of a registration;
-    /// [FILE,1] takes its inverse. The stages improve it; if it deforms, only the deformable ones are done.
+    /// [FILE,1] takes its inverse. The stages improve it; if it deforms, only the deformable ones are done. Of
+    /// a series, the first volume starts there.
     #[arg(long, value_name = "FILE|DIR|[FILE,1]")]
     pub initial: Option<TransformChoice>,
     /// Corresponding landmarks of both images. Their distance before and after is

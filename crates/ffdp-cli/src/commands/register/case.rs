@@ -29,6 +29,8 @@ pub struct Registrations {
     pub meshes: Vec<MeshArguments>,
     /// Who registers.
     pub hosts: Hosts,
+    /// Set when the only pair cannot be read: nothing is left that kernels would be compiled for.
+    pub unreadable: AtomicBool,
     /// Since the command began. Until the first pair is read its time counts.
     start: Instant,
     begun: AtomicBool,
@@ -46,8 +48,8 @@ impl Registrations {
         let settings = request.resolve()?;
         let (toml, interval) = (to_toml(&settings)?, request.checkpoint_interval()?);
         let (alone, begun) = (request.pairs.is_none(), AtomicBool::new(false));
-        let hosts = hosts.clone();
-        Ok(Self { settings, toml, interval, alone, meshes, hosts, start, begun })
+        let (hosts, unreadable) = (hosts.clone(), AtomicBool::new(false));
+        Ok(Self { settings, toml, interval, alone, meshes, hosts, unreadable, start, begun })
     }
 
     /// When a pair began.

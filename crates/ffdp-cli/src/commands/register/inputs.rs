@@ -14,7 +14,8 @@ use super::channels;
 use super::files::Files;
 use crate::commands::chain::TransformChoice;
 use crate::commands::input::{
-    Reading, image_and_warnings, label_ids, label_planes_on, labels_on, landmark_pairs, weights,
+    Reading, check_on_grid, image_and_warnings, label_ids, label_planes_on, labels_on,
+    landmark_pairs, weights,
 };
 use crate::failure::{Failure, Result};
 use crate::hash::{Hash, sha256};
@@ -83,10 +84,11 @@ pub enum Opening {
 }
 
 impl Inputs {
-    /// Refuses what can be seen from names and headers, before anything is read.
+    /// Refuses what can be seen from names, headers and small files, before any image is read.
     ///
     /// # Errors
-    /// When a result would overwrite an input, or an image is a label map.
+    /// When a result would overwrite an input, an image is a label map, labels, a mask or a channel lie on another grid
+    /// than their image, a file of --initial is not there, or landmarks or names of labels cannot be used.
     pub fn check(request: &RegisterArguments, files: &Files) -> Result<()> {
         if request.slabs && request.reading.nan_policy != NanPolicy::Error {
             return Err(Failure::user(
@@ -101,6 +103,11 @@ impl Inputs {
         if !request.labels_as_images {
             [request.fixed(), request.moving()].into_iter().try_for_each(check_is_no_label_map)?;
         }
+        let [fixed, moving] = SideFiles::of(request);
+        let grids = [fixed.check_grids()?, moving.check_grids()?];
+        request.initial.as_ref().map_or(Ok(()), TransformChoice::check_is_there)?;
+        landmarks_of(request, grids.each_ref())?;
+        LabelNames::of(request.label_names.as_deref())?;
         Ok(())
     }
 
@@ -266,6 +273,18 @@ impl<'a> SideFiles<'a> {
             side(0, request.fixed(), fixed_labels, fixed_mask),
             side(1, request.moving(), moving_labels, moving_mask),
         ]
+    }
+
+    /// The grid of the image, on which all others must lie by their headers.
+    fn check_grids(&self) -> Result<Geometry> {
+        let grid = header(self.image)?.geometry;
+        let channels = self.channels.iter().map(|file| ("channel", *file));
+        let maps = [("labels", self.labels), ("mask", self.mask)];
+        let maps = maps.into_iter().filter_map(|(what, file)| Some((what, file?)));
+        for (what, file) in maps.chain(channels) {
+            check_on_grid(file, what, &grid, self.image)?;
+        }
+        Ok(grid)
     }
 
     /// Every file on a core of its own: a gzip stream is unpacked by one.

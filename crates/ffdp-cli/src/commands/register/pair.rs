@@ -5,6 +5,7 @@
 //! that are held whole go through [`crate::cohort`], one step of theirs next to others of their neighbours; one that is read
 //! slab by slab takes the steps in turn, by all processes at the same time.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ffdp_image::image::Geometry;
@@ -15,7 +16,7 @@ use serde_json::json;
 use super::args::RegisterArguments;
 use super::case::{Case, Registrations};
 use super::inputs::{Inputs, Opening};
-use super::rehearsal::rehearse;
+use super::rehearsal::{Rehearsed, Until, rehearse};
 use super::results::{Results, Writing};
 use crate::checkpoint::{Identified, Keeper};
 use crate::cohort::Steps;
@@ -93,28 +94,7 @@ impl Steps for Registrations {
     }
 
     fn read(&self, case: &Case) -> Result<Read> {
-        let start = self.clock();
-        let Case { request, files, printer, sizes, plan, claim } = case;
-        let opening = match (request.slabs, self.hosts.is_first()) {
-            (false, _) => Opening::Whole,
-            (true, true) => Opening::Slabs,
-            (true, false) => Opening::SlabsToHelp,
-        };
-        let (inputs, seconds) = timed(|| Inputs::read(request, &self.settings, opening, *printer));
-        let inputs = inputs?;
-        if let Some(plan) = plan {
-            plan.check_memory()?;
-        }
-        if let Some(claim) = claim {
-            files.prepare()?;
-            request.forecast(&sizes.fixed, &self.settings).check(
-                ("the results of the registration", &files.folder),
-                claim.earlier_bytes(),
-                request.folder.ignore_disk,
-                *printer,
-            )?;
-        }
-        Ok(Read { inputs, start, seconds })
+        self.read_inputs(case).inspect_err(|_| self.unreadable.store(self.alone, Ordering::Relaxed))
     }
 
     fn compute(&self, case: &Case, read: Read, opened: &mut Opened) -> Result<Registered> {
@@ -174,6 +154,32 @@ impl Registrations {
         self.finish_together(&case, registered)
     }
 
+    /// What is done before a device is needed, and what speaks against the run.
+    fn read_inputs(&self, case: &Case) -> Result<Read> {
+        let start = self.clock();
+        let Case { request, files, printer, sizes, plan, claim } = case;
+        let opening = match (request.slabs, self.hosts.is_first()) {
+            (false, _) => Opening::Whole,
+            (true, true) => Opening::Slabs,
+            (true, false) => Opening::SlabsToHelp,
+        };
+        let (inputs, seconds) = timed(|| Inputs::read(request, &self.settings, opening, *printer));
+        let inputs = inputs?;
+        if let Some(plan) = plan {
+            plan.check_memory()?;
+        }
+        if let Some(claim) = claim {
+            files.prepare()?;
+            request.forecast(&sizes.fixed, &self.settings).check(
+                ("the results of the registration", &files.folder),
+                claim.earlier_bytes(),
+                request.folder.ignore_disk,
+                *printer,
+            )?;
+        }
+        Ok(Read { inputs, start, seconds })
+    }
+
     /// Has the kernels of a GPU compiled, where there is room for a rehearsal of whole images.
     fn compile(&self, case: &Case, opened: &Opened, seconds: f64) {
         let (Some(plan), Placement::DeviceMesh(mesh)) = (&case.plan, &opened.placement) else {
@@ -191,9 +197,15 @@ impl Registrations {
         let room = room.map_or(1, |(free, needed)| free / needed.max(1)) as usize;
         let helpers = if self.alone { room.saturating_sub(1) } else { 0 };
         let settings = self.settings.for_images(&case.sizes.fixed);
-        let rehearse = || rehearse(&case.request, &settings, &case.sizes, mesh, helpers);
-        let (rehearsed, took) = timed(rehearse);
-        if rehearsed {
+        let rehearsed = Rehearsed {
+            request: &case.request,
+            settings: &settings,
+            sizes: &case.sizes,
+            mesh,
+            until: Until(&self.unreadable),
+        };
+        let (is_compiled, took) = timed(|| rehearse(rehearsed, helpers));
+        if is_compiled {
             case.printer.detail(&format!("kernels compiled by a rehearsal of {took:.2} s"));
         }
     }

@@ -5,17 +5,21 @@
 //! intensities: the made-up images have the grids of the real ones, and everything is done that will be done
 //! on the device, with few iterations. One process compiles one kernel at a time: others begin with the last levels and
 //! with the results meanwhile, and leave what they compile on disk. Where kernels are kept there (`persistence`), a
-//! repeated run finds its own, sooner than it could rehearse: then there is none.
+//! repeated run finds its own, sooner than it could rehearse: then there is none. When the real images cannot be read, the
+//! rehearsal ends with the level under way ([`Until`]).
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 
 use ffdp_burn::transform::Composite;
 use ffdp_image::image::{Geometry, LabelMap, Volume};
 use ffdp_parallel::DeviceMesh;
-use ffdp_register::{Register, Registration, Settings, Stage};
+use ffdp_register::report::{LevelReport, LevelStart, Progress};
+use ffdp_register::{Observer, Register, Registration, Settings, Stage};
 use rayon::prelude::*;
 
 use super::args::RegisterArguments;
@@ -35,17 +39,50 @@ const ITERATIONS: usize = 2;
 /// while kernels are compiled.
 const MOST_VOXELS: usize = 64 << 20;
 
+/// What is rehearsed.
+#[derive(Clone, Copy)]
+pub struct Rehearsed<'a> {
+    pub request: &'a RegisterArguments,
+    pub settings: &'a Settings,
+    pub sizes: &'a Sizes,
+    pub mesh: &'a DeviceMesh,
+    pub until: Until<'a>,
+}
+
+/// Ends a rehearsal once the flag is set, for what follows it will not be done.
+#[derive(Clone, Copy)]
+pub struct Until<'a>(pub &'a AtomicBool);
+
+impl Until<'_> {
+    fn has_come(self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn flow(self) -> ControlFlow<()> {
+        if self.has_come() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl Observer for Until<'_> {
+    fn level_started(&mut self, _: &LevelStart) -> ControlFlow<()> {
+        self.flow()
+    }
+
+    fn losses_read(&mut self, _: &Progress) -> ControlFlow<()> {
+        self.flow()
+    }
+
+    fn level_finished(&mut self, _: &LevelReport) -> ControlFlow<()> {
+        self.flow()
+    }
+}
+
 /// Does once what the registration of images with these grids will do on the device. Its result means
 /// nothing; nor does its failure, which the registration itself will report. So many other processes at `most` do parts of
-/// it meanwhile. Whether there was anything to compile.
-pub fn rehearse(
-    request: &RegisterArguments,
-    settings: &Settings,
-    sizes: &Sizes,
-    mesh: &DeviceMesh,
-    most: usize,
-) -> bool {
-    if sizes.fixed.len() + sizes.moving.len() > MOST_VOXELS {
+/// it meanwhile. Whether there was anything to compile, and all of it was.
+pub fn rehearse(rehearsed: Rehearsed, most: usize) -> bool {
+    let Rehearsed { request, settings, sizes, until, .. } = rehearsed;
+    if sizes.fixed.len() + sizes.moving.len() > MOST_VOXELS || until.has_come() {
         return false;
     }
     let note = note_of(request, settings);
@@ -57,9 +94,12 @@ pub fn rehearse(
     let cores = available_parallelism().map_or(1, usize::from);
     let most = most.min(cores / CORES);
     let helpers: Vec<_> = parts.into_iter().take(most).filter_map(Helper::start).collect();
-    let rehearsed = Rehearsal::new(request, settings, sizes, mesh).and_then(|all| all.whole());
+    let done = Rehearsal::new(rehearsed).and_then(Rehearsal::whole);
     drop(helpers);
-    if let (Ok(()), Some(note)) = (rehearsed, note) {
+    if until.has_come() {
+        return false;
+    }
+    if let (Ok(()), Some(note)) = (done, note) {
         // Without it the next run rehearses again.
         let _ = note.parent().map(fs::create_dir_all);
         let _ = fs::write(note, "");
@@ -140,7 +180,11 @@ impl Part {
         let sizes = request.sizes(&settings)?;
         let settings = settings.for_images(&sizes.fixed);
         let mesh = request.mesh.open(&settings, &sizes)?;
-        let mut rehearsal = Rehearsal::new(request, &settings, &sizes, &mesh)?;
+        // It is killed when it is to end.
+        let never = AtomicBool::new(false);
+        let until = Until(&never);
+        let (settings, sizes, mesh) = (&settings, &sizes, &mesh);
+        let mut rehearsal = Rehearsal::new(Rehearsed { request, settings, sizes, mesh, until })?;
         match self {
             Self::Results => {
                 let found = rehearsal.made_up();
@@ -175,25 +219,21 @@ fn note_of(request: &RegisterArguments, settings: &Settings) -> Option<PathBuf> 
 
 /// Made-up images, and what is done with them.
 struct Rehearsal<'a> {
-    request: &'a RegisterArguments,
-    settings: &'a Settings,
+    of: Rehearsed<'a>,
     inputs: Inputs,
-    mesh: &'a DeviceMesh,
 }
 
 impl<'a> Rehearsal<'a> {
-    fn new(
-        request: &'a RegisterArguments,
-        settings: &'a Settings,
-        sizes: &Sizes,
-        mesh: &'a DeviceMesh,
-    ) -> Result<Self> {
-        let inputs = Inputs::made_up(request, settings, sizes)?;
-        Ok(Self { request, settings, inputs, mesh })
+    fn new(of: Rehearsed<'a>) -> Result<Self> {
+        let inputs = Inputs::made_up(of.request, of.settings, of.sizes)?;
+        Ok(Self { of, inputs })
     }
 
     fn whole(mut self) -> Result<()> {
-        let found = self.stages(self.settings.stages.clone())?;
+        let found = self.stages(self.of.settings.stages.clone())?;
+        if self.of.until.has_come() {
+            return Ok(());
+        }
         // Stages that found nothing better are not kept: then the results lack what is made of a deformation.
         let found = if found.warp.is_none() { self.made_up() } else { found };
         self.results(found)
@@ -201,18 +241,20 @@ impl<'a> Rehearsal<'a> {
 
     /// Stages with few iterations.
     fn stages(&mut self, stages: Vec<Stage>) -> Result<Registration> {
-        let settings = shortened(&Settings { stages, ..self.settings.clone() });
-        Ok(Register::of(self.inputs.problem(&settings)).settings(&settings).on(self.mesh).run()?)
+        let Rehearsed { settings, mesh, mut until, .. } = self.of;
+        let settings = shortened(&Settings { stages, ..settings.clone() });
+        let registration = Register::of(self.inputs.problem(&settings)).settings(&settings);
+        Ok(registration.on(mesh).observer(&mut until).run()?)
     }
 
     /// What stages may have found: no displacement at all, as a deformation and its inverse where there are such.
     fn made_up(&self) -> Registration {
         let grid = self.inputs.fixed.image.geometry();
-        Registration::without_motion(grid, self.mesh.device(0), &self.settings.stages)
+        Registration::without_motion(grid, self.of.mesh.device(0), &self.of.settings.stages)
     }
 
     fn results(&mut self, found: Registration) -> Result<()> {
-        Results::of(self.request, &mut self.inputs, found).map(|_| ())
+        Results::of(self.of.request, &mut self.inputs, found).map(|_| ())
     }
 }
 
@@ -281,7 +323,15 @@ fn blob(grid: &Geometry, radius: f32) -> Result<Volume> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use ffdp_image::io::images::write_volume;
+
+    use super::super::case::{Case, Registrations};
     use super::*;
+    use crate::args::{self, Arguments};
+    use crate::cohort::Steps;
+    use crate::hosts::Hosts;
+    use crate::printer::Printer;
 
     #[test]
     fn parts_are_what_does_not_come_first_and_known_by_their_names() {
@@ -296,6 +346,47 @@ mod tests {
         assert_eq!(Part::of(&alone).len(), deformation.levels().len());
         let linear = settings.stages[..settings.stages.len() - 1].to_vec();
         assert!(Part::of(&Settings { stages: linear, ..settings }).is_empty());
+    }
+
+    /// The request for two images of a folder, the second of which ends in the middle.
+    fn request_for_half_an_image(folder: &Path) -> RegisterArguments {
+        let grid = Geometry::new([24; 3], [2.0; 3]).expect("valid");
+        let [fixed, moving] = ["fixed.nii.gz", "moving.nii.gz"].map(|name| folder.join(name));
+        write_volume(&fixed, &blob(&grid, 0.5).expect("fits")).expect("writable");
+        let bytes = fs::read(&fixed).expect("written");
+        fs::write(&moving, &bytes[..bytes.len() / 2]).expect("writable");
+        let path = |path: &Path| path.to_str().expect("a plain name").to_string();
+        let [fixed, moving, out] = [path(&fixed), path(&moving), path(&folder.join("out"))];
+        let line = ["ffdp", "register", "-q", "-f", &fixed, "-m", &moving, "-o", &out];
+        let line = [&line[..], &["--device", "cpu", "--shrink", "2"]].concat();
+        let parsed = Arguments::try_parse_from(line).expect("a request");
+        match parsed.command {
+            args::Command::Register(request) => *request,
+            other => panic!("another command: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_rehearsal_ends_when_an_image_cannot_be_read() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let request = request_for_half_an_image(folder.path());
+        let all = Registrations::new(&request, vec![request.mesh.clone()], &Hosts::default());
+        let all = all.expect("valid settings");
+        let case = Case::new(request, &all, Printer::new(true, false)).expect("good headers");
+        let Case { request, sizes, .. } = &case;
+        let settings = all.settings.for_images(&sizes.fixed);
+        let mesh = &request.mesh.open(&settings, sizes).expect("a CPU");
+        let until = Until(&all.unreadable);
+        let rehearsed = Rehearsed { request, settings: &settings, sizes, mesh, until };
+        let stages = || {
+            let mut rehearsal = Rehearsal::new(rehearsed).expect("small images");
+            rehearsal.stages(settings.stages.clone()).expect("a CPU").stages.len()
+        };
+        assert!(settings.stages.len() > 1 && stages() == settings.stages.len());
+        let refused = all.read(&case).err().expect("half an image").to_string();
+        assert!(refused.contains("moving.nii.gz"), "{refused}");
+        assert_eq!(stages(), 1, "the first level of the first stage asks");
+        assert!(!rehearse(rehearsed, 0));
     }
 
     #[test]

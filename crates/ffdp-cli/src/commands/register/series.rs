@@ -6,13 +6,15 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use ffdp_burn::transform::Composite;
 use ffdp_groups::series::{
     REFERENCE, RegisterSeries, SeriesImage, SeriesObserver, SeriesProgress, SeriesRegistration,
     SeriesTransforms,
 };
-use ffdp_image::image::Volume;
-use ffdp_image::io::images::{read_volume, write_volume};
+use ffdp_image::image::{Geometry, Volume};
+use ffdp_image::io::images::{header, read_volume, write_volume};
 use ffdp_image::io::{check_not_an_input, write_text};
+use ffdp_parallel::DeviceMesh;
 use ffdp_register::{Content, Placement, Registration, Settings, verdict::Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -20,11 +22,12 @@ use serde_json::json;
 use super::args::{ImageFormat, RegisterArguments};
 use super::files::settings_file;
 use super::inputs::initial;
-use crate::commands::input::{Reading, image};
+use crate::commands::input::{Reading, check_on_grid, image};
 use crate::disk::Forecast;
 use crate::failure::{Failure, Result};
 use crate::hash::sha256;
 use crate::journal::Opening;
+use crate::json::to_json;
 use crate::manifest::{Claim, Existing};
 use crate::memory::{Sizes, peak_memory_bytes};
 use crate::names::arguments;
@@ -84,129 +87,194 @@ pub fn run(request: &RegisterArguments) -> Result<()> {
         return predict(request, &images, &settings);
     }
     let files = Files::new(&request.output, images.count(), deforms(&settings));
-    let (claim, toml) = (claim(request, &files, &settings)?, to_toml(&settings)?);
+    let claim = claim(request, &files, &settings)?;
     images.warnings().iter().for_each(|warning| printer.warning(warning));
-    let [fixed, mask] = fixed_and_mask(request, printer)?;
-    let grid = fixed.as_ref().map_or(images.grid(), |fixed| &fixed.geometry).clone();
-    output::prepare(&files.folder, &files.single())?;
-    let voxels = (grid.len() * images.count()) as u64;
-    let fields = if deforms(&settings) { 12 * voxels } else { 0 };
-    Forecast::of_images(voxels, fields).check(
-        ("the results of the series", &files.folder),
-        claim.earlier_bytes(),
-        request.folder.ignore_disk,
-        printer,
-    )?;
-    let sizes = Sizes {
-        content: Content { masked: [mask.is_some(), false], ..Content::PLAIN },
-        labels: false,
-        fixed: grid.clone(),
-        moving: images.grid().clone(),
-    };
-    let mesh = request.mesh.open(&settings, &sizes)?;
+    let inputs = SeriesInputs::read(request, images.grid(), printer)?;
+    let run = SeriesRun { request, printer, settings, images, files, inputs };
+    run.check_room(&claim)?;
+    let mesh = run.open()?;
     let device = mesh.device(0).clone();
-    let records = Records {
-        log: files.log.clone(),
-        opening: Opening::Anew,
-        settings: files.settings.clone(),
-        text: settings_file(&toml),
-        kept: Vec::new(),
-        files: files.single().iter().map(|file| file.to_path_buf()).collect(),
-    };
-    let mut output = OutputFolder::new(claim, records, printer)?;
-    output.journal().event(
-        "start",
-        json!({"ffdp_version": env!("CARGO_PKG_VERSION"), "device": request.mesh.to_string(),
-               "command": arguments(), "volumes": images.count()}),
-    );
-    let opened = clock.elapsed().as_secs_f64();
-    let mut progress =
-        Progress::new(printer, files.folder.clone(), deforms(&settings), &mut output);
-    let mut series = RegisterSeries::new(&images)
-        .settings(&settings)
-        .initial(initial(request)?)
-        .on(Placement::DeviceMesh(mesh))
-        .observer(&mut progress);
-    series = match &fixed {
-        Some(fixed) => series.fixed(fixed),
-        None => series.reference(request.reference.unwrap_or_default()),
-    };
-    if let Some(mask) = &mask {
-        series = series.fixed_mask(mask);
-    }
-    let found = series.run();
-    progress.finish();
-    if let Some(failure) = progress.failure.take() {
-        return Err(failure);
-    }
-    let found = found?;
-    drop(progress);
+    let mut output = run.begin(claim)?;
+    let read_and_start = clock.elapsed().as_secs_f64();
+    let found = run.register(mesh, &mut output)?;
     output.begin()?;
     let results = Instant::now();
-    let warnings = write(request, &files, &found, &device)?;
-    let results = results.elapsed().as_secs_f64();
-    let measures = SeriesMeasures {
-        run: Provenance::here(&request.mesh),
-        fixed: match (&request.fixed, &fixed) {
-            (Some(path), Some(fixed)) => Some(Input::of(path, sha256(path)?, &fixed.geometry)),
-            _ => None,
-        },
-        moving: Input::of(request.moving(), sha256(request.moving())?, images.grid()),
-        onto: found.onto,
-        centre_mm: found.centre_mm,
-        verdict: found.verdict(),
-        framewise_displacement_mm: found.mean_and_largest_displacement_mm(),
-        warnings: [images.warnings(), &warnings].concat(),
-        settings: found.settings.clone(),
-        seconds: SeriesSeconds {
-            read_and_start: opened,
-            register: found.seconds,
-            results,
-            total: clock.elapsed().as_secs_f64(),
-        },
-        peak_memory_bytes: peak_memory_bytes(),
-        volumes: found.volumes,
+    let warnings = write(request, &run.files, &found, &device)?;
+    let seconds = SeriesSeconds {
+        read_and_start,
+        register: found.seconds,
+        results: results.elapsed().as_secs_f64(),
+        total: clock.elapsed().as_secs_f64(),
     };
-    let text = serde_json::to_string_pretty(&measures)
-        .map_err(|reason| Failure::defect(reason.to_string()))?
-        + "\n";
-    write_text(&files.metrics, &text)?;
-    write_text(&files.report, &html(&measures)?)?;
     warnings.iter().for_each(|warning| printer.warning(warning));
-    output.journal().event(
-        "end",
-        json!({"verdict": measures.verdict, "peak_memory_bytes": measures.peak_memory_bytes}),
-    );
-    output.complete()?;
-    printer.note(&format!("results are in {}", request.output.display()));
-    match request.print.json {
-        true => print_to_stdout(&text),
-        false => summarise(request.print.quiet, || summary(&measures)),
-    }?;
+    let measures = run.measures(found, &warnings, seconds)?;
+    run.finish(&measures, output)?;
     strictly(request, &measures)
 }
 
-/// What belongs to a pair, and has no meaning for a series yet.
+/// A series that is registered.
+struct SeriesRun<'a> {
+    request: &'a RegisterArguments,
+    printer: Printer,
+    settings: Settings,
+    images: SeriesImage<'a>,
+    files: Files,
+    inputs: SeriesInputs,
+}
+
+impl SeriesRun<'_> {
+    /// The grid that volumes are brought onto.
+    fn grid(&self) -> &Geometry {
+        self.inputs.fixed.as_ref().map_or(self.images.grid(), |fixed| &fixed.geometry)
+    }
+
+    /// Demands that all files can be written, and disk space for them.
+    fn check_room(&self, claim: &Claim) -> Result<()> {
+        output::prepare(&self.files.folder, &self.files.single())?;
+        let voxels = (self.grid().len() * self.images.count()) as u64;
+        let fields = if deforms(&self.settings) { 12 * voxels } else { 0 };
+        Forecast::of_images(voxels, fields).check(
+            ("the results of the series", &self.files.folder),
+            claim.earlier_bytes(),
+            self.request.folder.ignore_disk,
+            self.printer,
+        )
+    }
+
+    fn open(&self) -> Result<DeviceMesh> {
+        let sizes = Sizes {
+            content: Content { masked: self.request.masked(), ..Content::PLAIN },
+            labels: false,
+            fixed: self.grid().clone(),
+            moving: self.images.grid().clone(),
+        };
+        self.request.mesh.open(&self.settings, &sizes)
+    }
+
+    fn begin(&self, claim: Claim) -> Result<OutputFolder> {
+        let files = &self.files;
+        let records = Records {
+            log: files.log.clone(),
+            opening: Opening::Anew,
+            settings: files.settings.clone(),
+            text: settings_file(&to_toml(&self.settings)?),
+            kept: Vec::new(),
+            files: files.single().iter().map(|file| file.to_path_buf()).collect(),
+        };
+        let mut output = OutputFolder::new(claim, records, self.printer)?;
+        output.journal().event(
+            "start",
+            json!({"ffdp_version": env!("CARGO_PKG_VERSION"),
+                   "device": self.request.mesh.to_string(),
+                   "command": arguments(), "volumes": self.images.count()}),
+        );
+        Ok(output)
+    }
+
+    fn register(&self, mesh: DeviceMesh, output: &mut OutputFolder) -> Result<SeriesRegistration> {
+        let SeriesInputs { fixed, masks, initial } = &self.inputs;
+        let folder = self.files.folder.clone();
+        let mut progress = Progress::new(self.printer, folder, deforms(&self.settings), output);
+        let mut series = RegisterSeries::new(&self.images)
+            .settings(&self.settings)
+            .initial(initial.clone())
+            .on(Placement::DeviceMesh(mesh))
+            .observer(&mut progress);
+        series = match fixed {
+            Some(fixed) => series.fixed(fixed),
+            None => series.reference(self.request.reference.unwrap_or_default()),
+        };
+        let [fixed_mask, moving_mask] = masks;
+        if let Some(mask) = fixed_mask {
+            series = series.fixed_mask(mask);
+        }
+        if let Some(mask) = moving_mask {
+            series = series.moving_mask(mask);
+        }
+        let found = series.run();
+        progress.finish();
+        match progress.failure.take() {
+            Some(failure) => Err(failure),
+            None => Ok(found?),
+        }
+    }
+
+    fn measures(
+        &self,
+        found: SeriesRegistration,
+        warnings: &[String],
+        seconds: SeriesSeconds,
+    ) -> Result<SeriesMeasures> {
+        let moving = self.request.moving();
+        Ok(SeriesMeasures {
+            run: Provenance::here(&self.request.mesh),
+            fixed: match (&self.request.fixed, &self.inputs.fixed) {
+                (Some(path), Some(fixed)) => Some(Input::of(path, sha256(path)?, &fixed.geometry)),
+                _ => None,
+            },
+            moving: Input::of(moving, sha256(moving)?, self.images.grid()),
+            onto: found.onto,
+            centre_mm: found.centre_mm,
+            verdict: found.verdict(),
+            framewise_displacement_mm: found.mean_and_largest_displacement_mm(),
+            warnings: [self.images.warnings(), warnings].concat(),
+            settings: found.settings,
+            seconds,
+            peak_memory_bytes: peak_memory_bytes(),
+            volumes: found.volumes,
+        })
+    }
+
+    /// Writes the measures and the page, and says where they are.
+    fn finish(&self, measures: &SeriesMeasures, mut output: OutputFolder) -> Result<()> {
+        let text = to_json(measures)?;
+        write_text(&self.files.metrics, &text)?;
+        write_text(&self.files.report, &html(measures)?)?;
+        output.journal().event(
+            "end",
+            json!({"verdict": measures.verdict, "peak_memory_bytes": measures.peak_memory_bytes}),
+        );
+        output.complete()?;
+        let print = &self.request.print;
+        self.printer.note(&format!("results are in {}", self.request.output.display()));
+        match print.json {
+            true => print_to_stdout(&text),
+            false => summarise(print.quiet, || summary(measures)),
+        }
+    }
+}
+
+/// Refuses what a series cannot be given, with what gives it after the registration.
 fn refuse_what_pairs_have(request: &RegisterArguments) -> Result<()> {
+    let labels = "warp labels with its transforms: ffdp apply -i LABELS -t OUTPUT --interpolation nearest, for those of \
+                  one volume with --volume K; compare them by ffdp measure";
+    let landmarks = "map points with the transform of their volume: ffdp apply --landmarks POINTS \
+                     -t OUTPUT/transforms/NNNN_affine.txt, or measure them by ffdp measure --landmarks";
+    let jacobian = "measure the deformation of a volume: ffdp measure --warp OUTPUT/transforms/NNNN_warp.nii.gz \
+                    --jacobian-out FILE";
+    let channels =
+        "register the contrast that shows most, and warp others: ffdp apply -i OTHER -t OUTPUT";
     let given = [
-        ("--fixed-labels", request.fixed_labels.is_some()),
-        ("--moving-labels", request.moving_labels.is_some()),
-        ("--moving-mask", request.moving_mask.is_some()),
-        ("--landmarks", request.landmarks.is_some()),
-        ("--label-names", request.label_names.is_some()),
-        ("--jacobian", request.jacobian),
-        ("--channels", !request.channels.is_empty()),
-        ("--resume", request.folder.resume),
-        ("--format ome-zarr", request.format != ImageFormat::Nifti),
+        ("--fixed-labels", request.fixed_labels.is_some(), labels),
+        ("--moving-labels", request.moving_labels.is_some(), labels),
+        ("--landmarks", request.landmarks.is_some(), landmarks),
+        ("--jacobian", request.jacobian, jacobian),
+        ("--channels", !request.channels.is_empty(), channels),
+        ("--resume", request.folder.resume, "start it anew, with --overwrite"),
+        (
+            "--format ome-zarr",
+            request.format != ImageFormat::Nifti,
+            "convert the result: ffdp convert OUTPUT/warped.nii.gz warped.zarr",
+        ),
     ];
-    match given.into_iter().find(|(_, given)| *given) {
+    match given.into_iter().find(|(_, given, _)| *given) {
         None => Ok(()),
-        Some((flag, _)) => Err(Failure::user(
+        Some((flag, _, instead)) => Err(Failure::user(
             format!(
                 "{flag} is for an image of one volume, and {} has several",
                 request.moving().display()
             ),
-            "leave it out, or choose one volume with --volume K",
+            format!("leave it out, or choose one volume with --volume K; {instead}"),
         )),
     }
 }
@@ -221,12 +289,37 @@ fn claim(request: &RegisterArguments, files: &Files, settings: &Settings) -> Res
     Claim::new(&files.folder, what, &files.all(), &inputs, existing)
 }
 
-/// The image that stays, where one was named, and how much its voxels, or those of the reference, count.
-fn fixed_and_mask(request: &RegisterArguments, printer: Printer) -> Result<[Option<Volume>; 2]> {
-    let reading = Reading { volume: None, nan_policy: request.reading.nan_policy };
-    let fixed = request.fixed.as_deref().map(|path| image(path, reading, printer)).transpose()?;
-    let mask = request.fixed_mask.as_ref().map(read_volume).transpose()?;
-    Ok([fixed, mask])
+/// What is read next to the series.
+struct SeriesInputs {
+    /// The image that stays, where one was named.
+    fixed: Option<Volume>,
+    /// How much the voxels of it, or of the reference, count, and those of each volume.
+    masks: [Option<Volume>; 2],
+    /// Where the first volume starts.
+    initial: Composite,
+}
+
+impl SeriesInputs {
+    /// Masks are checked by their headers first.
+    fn read(request: &RegisterArguments, series: &Geometry, printer: Printer) -> Result<Self> {
+        let fixed_grid = request.fixed.as_ref().map(header).transpose()?.map(|of| of.geometry);
+        let fixed_path = request.fixed.as_deref().unwrap_or(request.moving());
+        let sides = [
+            (&request.fixed_mask, fixed_grid.as_ref().unwrap_or(series), fixed_path),
+            (&request.moving_mask, series, request.moving()),
+        ];
+        for (mask, grid, image) in sides {
+            mask.as_ref().map_or(Ok(()), |mask| check_on_grid(mask, "mask", grid, image))?;
+        }
+        let mask = |path: &Option<PathBuf>| path.as_ref().map(read_volume).transpose();
+        let reading = Reading { volume: None, nan_policy: request.reading.nan_policy };
+        let fixed = request.fixed.as_deref().map(|path| image(path, reading, printer));
+        Ok(Self {
+            initial: initial(request)?,
+            masks: [mask(&request.fixed_mask)?, mask(&request.moving_mask)?],
+            fixed: fixed.transpose()?,
+        })
+    }
 }
 
 /// Prints what a run would take.
