@@ -10,6 +10,7 @@
 #![allow(clippy::duplicate_mod, reason = "they have some files in common")]
 
 use std::path::Path;
+use std::process::Command;
 
 use clap::Parser;
 use serde_json::Value;
@@ -101,6 +102,25 @@ fn every_command_of_the_measurements_is_taken_by_its_program() {
     };
     let refused: Vec<String> = commands.iter().filter_map(check).collect();
     assert!(refused.is_empty(), "{}", refused.join("\n"));
+}
+
+#[test]
+fn every_command_of_the_papers_is_taken_by_its_program() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/paper");
+    for device in ["cpu", "cuda"] {
+        let mut run = Command::new("python3");
+        run.args([script, "all", "--print", "--device", device]);
+        let output = match run.output() {
+            Ok(output) => output,
+            Err(reason) => return println!("skipped: there is no python3 ({reason})"),
+        };
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        let commands: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert!(commands.len() >= 8, "{text}");
+        let refused = commands.iter().filter_map(|command| check(command).err());
+        let refused: Vec<String> = refused.collect();
+        assert!(refused.is_empty(), "{}", refused.join("\n"));
+    }
 }
 
 #[test]
