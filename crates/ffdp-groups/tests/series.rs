@@ -341,23 +341,47 @@ fn what_masks_of_a_series_leave_out_does_not_matter() {
 }
 
 #[test]
-fn masks_on_another_grid_and_a_start_that_deforms_are_refused_before_any_volume() {
+fn masks_that_are_none_and_a_start_that_deforms_are_refused_before_any_volume() {
     let volumes = series(&motions(2));
     let images = SeriesImage::of(&volumes).expect("one grid");
     let other = Geometry::new([8; 3], [9.0; 3]).expect("positive");
-    let mask = Volume::new(vec![1.0; other.len()], other).expect("one for each voxel");
-    for (series, what) in [
-        (RegisterSeries::new(&images).fixed_mask(&mask), "the mask of the reference"),
-        (RegisterSeries::new(&images).moving_mask(&mask), "the mask of the volumes"),
-    ] {
-        let message = series.run().expect_err("another grid").to_string();
-        assert!(message.contains(what) && message.contains("another grid"), "{message}");
+    let of = |value: f32, grid: Geometry| {
+        Volume::new(vec![value; grid.len()], grid).expect("one for each voxel")
+    };
+    for (mask, why) in [(of(1.0, other), "another grid"), (of(255.0, grid()), "weights in 0..1")] {
+        for (series, what) in [
+            (RegisterSeries::new(&images).fixed_mask(&mask), "the mask of the reference"),
+            (RegisterSeries::new(&images).moving_mask(&mask), "the mask of the volumes"),
+        ] {
+            let message = series.run().expect_err(why).to_string();
+            assert!(message.contains(what) && message.contains(why), "{message}");
+        }
     }
     let at_rest = Step::Displacement(Displacement::zero(grid(), &Device::flex()));
     let start = Composite::new(vec![at_rest]);
     let message = RegisterSeries::new(&images).initial(start).run();
     let message = message.expect_err("it deforms").to_string();
     assert!(message.contains("must be linear"), "{message}");
+}
+
+#[test]
+fn moments_are_those_of_the_first_volume_that_can_be_used() {
+    let motions = motions(4);
+    let mut volumes = series(&motions);
+    volumes[0].data.fill(3.0);
+    let images = SeriesImage::of(&volumes).expect("one grid");
+    let rest = moved(&Map::identity(), 77);
+    let mut settings = Settings::default();
+    settings.stages.truncate(2);
+    let found = RegisterSeries::new(&images).fixed(&rest).settings(&settings).run();
+    let found = found.expect("it runs");
+    let stages = found.volumes.iter().map(|volume| volume.stages.len()).collect::<Vec<_>>();
+    assert_eq!(stages[1..], [2, 1, 1], "moments and rigid, then rigid alone");
+    assert_eq!(found.volumes[0].transform_of, 1);
+    for (volume, motion) in found.volumes.iter().zip(&motions).skip(1) {
+        let error = corners_mm(&volume.affine, motion);
+        assert!(error < CORNERS_MM, "{error} mm");
+    }
 }
 
 #[test]

@@ -52,8 +52,8 @@ pub struct ShardedAlignment {
     mean_slopes: Vec<Tensor<1>>,
 }
 
-/// Voxels that are moved at once where many maps are compared: 16 MB of an image, 128 maps of one of 32^3 voxels.
-const BATCH_VOXELS: usize = 1 << 22;
+/// Values that are moved at once where many maps are compared: 16 MB, 128 maps of an image of 32^3 voxels.
+const BATCH_VALUES: usize = 1 << 22;
 
 /// The loss of an affine map, and its gradient to the rows `[A|t]`.
 pub type Aligned = (f64, [[f64; 4]; 3]);
@@ -173,7 +173,8 @@ impl ShardedAlignment {
     fn at_once(&self) -> Option<usize> {
         let (fixed, moving) = (self.fixed.layout(), self.moving.layout());
         let whole = fixed.count() == 1 && moving.count() == 1;
-        whole.then(|| (BATCH_VOXELS / fixed.voxels().max(moving.voxels())).max(1))
+        let values = |image: &Sharded| image.dims().into_iter().product::<usize>();
+        whole.then(|| (BATCH_VALUES / values(&self.fixed).max(values(&self.moving))).max(1))
     }
 
     fn padding(&self) -> Padding {

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use super::checks::check_weights;
 use super::shared::SharedImage;
 use ffdp_burn::transform::Composite;
 use ffdp_image::error::{Error, Result};
-use ffdp_image::image::{Geometry, MovedLabels, Planes, Volume, check_planes};
+use ffdp_image::image::{Geometry, MovedLabels, Planes, Volume, check_finite, check_planes};
 
 /// Where the voxels of an image come from.
 pub enum Source<'a> {
@@ -43,6 +44,15 @@ impl<'a> Source<'a> {
             Self::Shared(shared) => Some(shared.volume()),
             Self::Planes(_) => None,
         }
+    }
+
+    /// Demands that it holds weights: finite, 0 to 1, one of them above 0. Reads all of it.
+    ///
+    /// # Errors
+    /// [`Error::NonFinite`](ffdp_image::Error::NonFinite) or [`Error::Invalid`](ffdp_image::Error::Invalid) in the name of the
+    /// mask, and those of reading.
+    pub fn check_is_mask(&mut self, name: &str) -> Result<()> {
+        check_weights(name, check_finite(name, self)?)
     }
 
     /// Whether all of it is in memory.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use burn::tensor::{Device, Tensor};
 
-use super::checks::{channel_name, check_weights};
+use super::checks::channel_name;
 use super::coverage::{Coverage, Unknown};
 use super::histogram::{Landmarks, landmarks};
 use super::intensities::{Scale, beyond_mask, continued, intensity_range};
@@ -121,7 +121,7 @@ impl<'a> Side<'a> {
     pub fn measure(&mut self, percentiles: [f64; 2]) -> Result<()> {
         let [name, mask_name] = self.names;
         if let Some(mask) = &mut self.mask {
-            check_weights(mask_name, check_finite(mask_name, mask)?)?;
+            mask.check_is_mask(mask_name)?;
         }
         self.scales.clear();
         for index in 0..self.channels.len() {

@@ -140,13 +140,13 @@ pub enum CentreChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PreconditionerChoice {
     /// Inverse of the regularisation.
-    #[value(name = "inv-a")]
+    #[value(name = "inv-a", alias = "inv_a")]
     InvA,
     /// Inverse of the Hessian at a velocity of zero.
-    #[value(name = "inv-h0")]
+    #[value(name = "inv-h0", alias = "inv_h0")]
     InvH0,
     /// The same on a grid of half the size.
-    #[value(name = "2l-inv-h0")]
+    #[value(name = "2l-inv-h0", alias = "2l_inv_h0")]
     TwoLevelInvH0,
 }
 

@@ -229,14 +229,14 @@ impl Pass<'_> {
         while reader.next().is_some_and(|volume| to.send(volume).is_ok()) {}
     }
 
-    /// How many volumes may be at work when the one with the number `k` is waited for. What the first volume alone does
-    /// (moments, an initial map) comes before all others.
-    fn at_once(&self, k: usize) -> usize {
+    /// How many volumes may be begun when one is waited for. What the first volume alone does (moments, an initial map)
+    /// comes before all others: until a volume is found, they have no `start`.
+    fn at_once(&self, start: Option<&Start>) -> usize {
         let is_alone = self.settings.stages.iter().any(|stage| matches!(stage, Stage::Moments(_)));
         match &self.starts {
             _ if self.deforms() => 1,
             Starts::Earlier(_) => volumes_at_work(self.threads),
-            Starts::Neighbours(_) if k == 0 && is_alone => 1,
+            Starts::Neighbours(_) if start.is_none() && is_alone => 1,
             Starts::Neighbours(_) => LAG,
         }
     }
@@ -305,18 +305,18 @@ impl Work<'_> {
             }
             let (mut start, mut begun, mut done) = (None, 0, BTreeMap::new());
             for k in 0..count {
-                while begun < count.min(k + self.pass.at_once(k)) {
+                while begun < count.min(k + self.pass.at_once(start.as_ref())) {
                     let volume =
                         volumes.recv().expect("a series has as many volumes as it says")?;
-                    let job = (begun, volume, start.clone());
-                    match pools.len() {
-                        0 | 1 => drop(say.send(register(job))),
-                        _ => drop(give.send(job)),
-                    }
+                    let given = give.send((begun, volume, start.clone()));
+                    given.expect("the other end is in this function");
                     begun += 1;
                 }
                 while !done.contains_key(&k) {
-                    let (k, volume) = hear.recv().expect("this thread could speak as well");
+                    let (k, volume) = match pools.len() {
+                        0 | 1 => register(next().expect("the volume was begun")),
+                        _ => hear.recv().expect("this thread could speak as well"),
+                    };
                     done.insert(k, volume);
                 }
                 let volume = done.remove(&k).expect("just found");

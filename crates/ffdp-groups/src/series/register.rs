@@ -7,7 +7,7 @@ use ffdp_burn::transform::Composite;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Geometry, Volume};
 use ffdp_image::io::check_memory;
-use ffdp_register::{Placement, Settings, Stage};
+use ffdp_register::{Placement, Settings, Source, Stage};
 
 use super::mean::Mean;
 use super::pass::{
@@ -142,7 +142,7 @@ impl<'a> RegisterSeries<'a> {
     /// # Errors
     /// [`Error::Invalid`] for settings without meaning, a reference that is none of the volumes or cannot be used, a
     /// series none of whose volumes can, and a start that deforms where volumes are brought onto their mean; [`Error::Grid`]
-    /// for a mask on another grid; [`Error::TooLarge`] where memory or a device has no room; those of reading and
+    /// for a mask on another grid, and [`Error::Invalid`] for one that holds no weights; [`Error::TooLarge`] where memory or a device has no room; those of reading and
     /// of devices.
     pub fn run(mut self) -> Result<SeriesRegistration> {
         let clock = Instant::now();
@@ -183,7 +183,9 @@ impl<'a> RegisterSeries<'a> {
         let names = ["the mask of the reference", "the mask of the volumes"];
         let grids = [self.grid(), self.images.grid()];
         for ((name, grid), mask) in names.into_iter().zip(grids).zip(self.masks) {
-            mask.map_or(Ok(()), |mask| grid.check_same_grid(&mask.geometry, name))?;
+            let Some(mask) = mask else { continue };
+            grid.check_same_grid(&mask.geometry, name)?;
+            Source::from(mask).check_is_mask(name)?;
         }
         let is_mean = matches!(self.target, Target::Own(Reference::Mean));
         match is_mean && !self.initial.split_affine().0.steps().is_empty() {

@@ -4,8 +4,9 @@ use burn::tensor::Device;
 
 use super::{found, mean_distance, methods, only, pair_of, register, short, warp};
 use crate::{
-    LevelSettings, Problem, Silent, Similarity, Source, methods::GreedySettings,
-    settings::MiSettings,
+    LevelSettings, Problem, Settings, Silent, Similarity, Source, Stage,
+    methods::GreedySettings,
+    settings::{LinearSettings, MiSettings},
 };
 use ffdp_image::image::{Geometry, Volume};
 use ffdp_image::synth::Pair;
@@ -117,13 +118,15 @@ fn masks_that_cannot_be_used_are_refused() {
     let (fixed, moving) = (&pair.fixed.image, &pair.moving.image);
     let of = |data: Vec<f32>| Volume::new(data, fixed.geometry.clone()).expect("fits");
     let count = fixed.data.len();
-    let message = |fixed_mask: Option<&Volume>, moving_mask: Option<&Volume>| {
-        let [fixed_mask, moving_mask] =
-            [fixed_mask, moving_mask].map(|mask| mask.map(Source::from));
+    let refused = |masks: [Option<&Volume>; 2], settings: &Settings| {
+        let [fixed_mask, moving_mask] = masks.map(|mask| mask.map(Source::from));
         let problem = Problem { fixed_mask, moving_mask, ..Problem::new(fixed, moving) };
-        register(&problem, &only(short()), &Device::flex(), &mut Silent)
+        register(&problem, settings, &Device::flex(), &mut Silent)
             .expect_err("must be refused")
             .to_string()
+    };
+    let message = |fixed_mask: Option<&Volume>, moving_mask: Option<&Volume>| {
+        refused([fixed_mask, moving_mask], &only(short()))
     };
     let mut nan = of(vec![1.0; count]);
     nan.data[17] = f32::NAN;
@@ -153,6 +156,10 @@ fn masks_that_cannot_be_used_are_refused() {
     let side = |counts: fn(usize) -> bool| {
         of((0..count).map(|p| if counts(p % 16) { 1.0 } else { 0.0 }).collect())
     };
-    let text = message(Some(&side(|x| x < 5)), Some(&side(|x| x >= 11)));
-    assert!(text.contains("must meet"), "{text}");
+    let (left, right) = (side(|x| x < 5), side(|x| x >= 11));
+    let rigid = Stage::Rigid(LinearSettings::default());
+    for settings in [only(short()), Settings { stages: vec![rigid], ..Settings::default() }] {
+        let text = refused([Some(&left), Some(&right)], &settings);
+        assert!(text.contains("must meet"), "{text}");
+    }
 }

@@ -11,6 +11,7 @@ use super::files::Files;
 use super::inputs::Inputs;
 use crate::failure::{Failure, Result};
 use crate::hosts::Hosts;
+use crate::label_names::LabelNames;
 use crate::manifest::Claim;
 use crate::memory::{Held, Plan, Sizes};
 use crate::mesh::MeshArguments;
@@ -46,6 +47,8 @@ impl Registrations {
     ) -> Result<Self> {
         let start = Instant::now();
         let settings = request.resolve()?;
+        // Of a list of pairs it is one table for all.
+        LabelNames::of(request.label_names.as_deref())?;
         let (toml, interval) = (to_toml(&settings)?, request.checkpoint_interval()?);
         let (alone, begun) = (request.pairs.is_none(), AtomicBool::new(false));
         let (hosts, unreadable) = (hosts.clone(), AtomicBool::new(false));

@@ -88,7 +88,7 @@ impl Inputs {
     ///
     /// # Errors
     /// When a result would overwrite an input, an image is a label map, labels, a mask or a channel lie on another grid
-    /// than their image, a file of --initial is not there, or landmarks or names of labels cannot be used.
+    /// than their image, a file of --initial is not there, or landmarks cannot be used.
     pub fn check(request: &RegisterArguments, files: &Files) -> Result<()> {
         if request.slabs && request.reading.nan_policy != NanPolicy::Error {
             return Err(Failure::user(
@@ -107,7 +107,6 @@ impl Inputs {
         let grids = [fixed.check_grids()?, moving.check_grids()?];
         request.initial.as_ref().map_or(Ok(()), TransformChoice::check_is_there)?;
         landmarks_of(request, grids.each_ref())?;
-        LabelNames::of(request.label_names.as_deref())?;
         Ok(())
     }
 

@@ -22,7 +22,7 @@ use serde_json::json;
 use super::args::{ImageFormat, RegisterArguments};
 use super::files::settings_file;
 use super::inputs::initial;
-use crate::commands::input::{Reading, check_on_grid, image};
+use crate::commands::input::{Reading, check_on_grid, image, weights};
 use crate::disk::Forecast;
 use crate::failure::{Failure, Result};
 use crate::hash::sha256;
@@ -311,12 +311,16 @@ impl SeriesInputs {
         for (mask, grid, image) in sides {
             mask.as_ref().map_or(Ok(()), |mask| check_on_grid(mask, "mask", grid, image))?;
         }
-        let mask = |path: &Option<PathBuf>| path.as_ref().map(read_volume).transpose();
         let reading = Reading { volume: None, nan_policy: request.reading.nan_policy };
+        let fixed_mask = match &request.fixed {
+            // Voxels that are no numbers may have the weight 0.
+            Some(path) => weights(path, reading, request.fixed_mask.as_deref())?,
+            None => request.fixed_mask.as_ref().map(read_volume).transpose()?,
+        };
         let fixed = request.fixed.as_deref().map(|path| image(path, reading, printer));
         Ok(Self {
             initial: initial(request)?,
-            masks: [mask(&request.fixed_mask)?, mask(&request.moving_mask)?],
+            masks: [fixed_mask, request.moving_mask.as_ref().map(read_volume).transpose()?],
             fixed: fixed.transpose()?,
         })
     }

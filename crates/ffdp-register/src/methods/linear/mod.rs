@@ -84,6 +84,9 @@ fn linear<M: Motion<N>, const N: usize>(
         let grids = run.level_grids(level)?;
         let places = run.linear_places(&grids)?;
         let pair = run.pair(grids, places)?;
+        if index == 0 {
+            pair.check_weights(&found.affine)?;
+        }
         let aligned = pair.alignment(similarity.clone(), settings.outside);
         let level = level_start(name, index, &settings.levels, pair.grids[0].size);
         let images = Judged::from(&aligned);

@@ -14,9 +14,12 @@ use crate::pair::AlignedPair;
 enum Said<T> {
     /// It waits for the loss of a map.
     Asked(Map),
-    /// It has ended, or panicked.
-    Ended(thread::Result<Result<T>>),
+    /// What it has found, or its panic.
+    Found(thread::Result<Result<T>>),
 }
+
+/// Searches at the same time, at most: each has a thread.
+const AT_ONCE: usize = 64;
 
 /// What `run` makes of each of `starts`, in their order. Each runs on a thread of its own, which only computes in f64, until it
 /// asks for a loss; once all have asked, the losses of their maps are found in one batch on this thread.
@@ -28,7 +31,19 @@ pub(super) fn together<S: Send, T: Send>(
     starts: Vec<S>,
     run: impl Fn(S, Judged) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
-    let (grids, run) = (aligned.pair.grids.each_ref(), &run);
+    let (mut starts, mut found) = (starts.into_iter(), Vec::new());
+    while starts.len() > 0 {
+        found.extend(at_once(aligned, starts.by_ref().take(AT_ONCE).collect(), &run)?);
+    }
+    Ok(found)
+}
+
+fn at_once<S: Send, T: Send>(
+    aligned: &AlignedPair,
+    starts: Vec<S>,
+    run: &(impl Fn(S, Judged) -> Result<T> + Sync),
+) -> Result<Vec<T>> {
+    let grids = aligned.pair.grids.each_ref();
     thread::scope(|scope| {
         let (say, hear) = channel();
         let begin = |(k, start): (usize, S)| {
@@ -43,7 +58,7 @@ pub(super) fn together<S: Send, T: Send>(
                 let images = Judged { grids, judge: Box::new(judge) };
                 let ended = catch_unwind(AssertUnwindSafe(|| run(start, images)));
                 // Nobody hears after a panic of whoever answers.
-                let _ = say.send((k, Said::Ended(ended)));
+                let _ = say.send((k, Said::Found(ended)));
             });
             answer
         };
@@ -53,7 +68,7 @@ pub(super) fn together<S: Send, T: Send>(
         while at_work > 0 {
             match hear.recv().expect("this thread could speak as well") {
                 (k, Said::Asked(map)) => asked.push((k, map)),
-                (k, Said::Ended(ended)) => {
+                (k, Said::Found(ended)) => {
                     found[k] = Some(ended.unwrap_or_else(|panic| resume_unwind(panic)));
                     at_work -= 1;
                 }
