@@ -84,25 +84,6 @@ pub(super) fn check_sizes(
     Ok(())
 }
 
-/// That the extremes of a mask are those of weights in 0..1, one of them above 0.
-pub(super) fn check_weights(name: &str, [low, high]: [f32; 2]) -> Result<()> {
-    if low < 0.0 || high > 1.0 {
-        return Err(Error::invalid(
-            format!("{name} must hold weights in 0..1"),
-            [low, high],
-            "divide it by its largest value, or set what counts to 1 and the rest to 0",
-        ));
-    }
-    if high == 0.0 {
-        return Err(Error::invalid(
-            format!("{name} must not be empty"),
-            format_args!("0 in every voxel"),
-            "check that it is the file you meant, or leave it out",
-        ));
-    }
-    Ok(())
-}
-
 /// Demands that the images meet where `affine` (fixed to moving, RAS mm) places them.
 pub(super) fn check_overlap(
     fixed: &Geometry,

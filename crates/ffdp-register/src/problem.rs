@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::checks::check_weights;
 use super::shared::SharedImage;
 use ffdp_burn::transform::Composite;
 use ffdp_image::error::{Error, Result};
@@ -71,6 +70,25 @@ impl<'a> Source<'a> {
         let what = format!("number of voxels of {name}");
         Err(Error::Shape { what, expected: vec![expected], got: vec![got] })
     }
+}
+
+/// That the extremes of a mask are those of weights in 0..1, one of them above 0.
+fn check_weights(name: &str, [low, high]: [f32; 2]) -> Result<()> {
+    if low < 0.0 || high > 1.0 {
+        return Err(Error::invalid(
+            format!("{name} must hold weights in 0..1"),
+            [low, high],
+            "divide it by its largest value, or set what counts to 1 and the rest to 0",
+        ));
+    }
+    if high == 0.0 {
+        return Err(Error::invalid(
+            format!("{name} must not be empty"),
+            format_args!("0 in every voxel"),
+            "check that it is the file you meant, or leave it out",
+        ));
+    }
+    Ok(())
 }
 
 impl Planes for Source<'_> {
