@@ -15,7 +15,7 @@ use ffdp_kit::testing::normal;
 use ffdp_register::{
     LevelSettings, Registration, Settings, Stage,
     file_warp::{FileWarp, NonFiniteVoxels},
-    settings::LinearSettings,
+    settings::{LinearSettings, MomentsSettings},
     verdict::Verdict,
 };
 
@@ -371,8 +371,11 @@ fn moments_are_those_of_the_first_volume_that_can_be_used() {
     volumes[0].data.fill(3.0);
     let images = SeriesImage::of(&volumes).expect("one grid");
     let rest = moved(&Map::identity(), 77);
-    let mut settings = Settings::default();
-    settings.stages.truncate(2);
+    let level = |shrink| LevelSettings { shrink, iterations: 40 };
+    let rigid = Stage::Rigid(LinearSettings::default());
+    let rigid = rigid.with_levels([4.0, 2.0, 1.5].map(level).to_vec());
+    let stages = vec![Stage::Moments(MomentsSettings::default()), rigid];
+    let settings = Settings { stages, ..Settings::default() };
     let found = RegisterSeries::new(&images).fixed(&rest).settings(&settings).run();
     let found = found.expect("it runs");
     let stages = found.volumes.iter().map(|volume| volume.stages.len()).collect::<Vec<_>>();
