@@ -67,8 +67,8 @@ pub struct GnkSettings {
     /// Whether the derivatives of the image at all steps of time are kept, three numbers a voxel and step more: the
     /// products of a system then find none. Default false.
     pub keep_gradients: bool,
-    /// Preconditioner of the conjugate gradients. Default `inv_a`, with which pairs of brains took less than half the time
-    /// of the paper's `2l_inv_h0` (benchmarks/gnk-settings-h200.json).
+    /// Preconditioner of the conjugate gradients. Default `inv_a`, with which pairs of brains took a GPU less than half the
+    /// time of the paper's `2l_inv_h0` (benchmarks/gnk-settings-h200.json).
     pub preconditioner: Preconditioner,
     /// Tolerance of the system within a preconditioner, relative to that of the system itself. Default 1e-3; 1e-2 for
     /// noisy images.
