@@ -49,13 +49,6 @@ pub(super) struct Judged<'a> {
     pub judge: Judge<'a>,
 }
 
-impl Judged<'_> {
-    /// As [`LevelPair::overlap_percent`](crate::pair::LevelPair::overlap_percent).
-    fn overlap_percent(&self, map: &Map) -> f64 {
-        overlap_percent(self.grids, map)
-    }
-}
-
 impl<'a> From<&'a AlignedPair<'a>> for Judged<'a> {
     fn from(aligned: &'a AlignedPair<'a>) -> Self {
         let judge = Box::new(|map: &Map| aligned.gradient(map));
@@ -84,7 +77,7 @@ const AT_BOUND: f64 = 0.95;
 impl Bounds {
     /// Of a stage that begins at `start`: as much as the settings allow, but for an overlap that was less already.
     pub fn of(settings: &LinearSettings, images: &Judged, start: &Map) -> Self {
-        let there = images.overlap_percent(start);
+        let there = overlap_percent(images.grids, start);
         let least = f64::max(settings.overlap * there, MINIMUM_OVERLAP_PERCENT);
         Self { stretch: settings.stretch, overlap_percent: least.min(there) }
     }
@@ -125,7 +118,7 @@ impl<M: Motion<N>, const N: usize> Objective<[f64; N]> for LinearObjective<'_, M
     fn evaluate(&mut self, at: &[f64; N]) -> Result<Point<[f64; N]>> {
         let motion = M::map(&self.frame, at);
         let map = motion.then(&self.start);
-        let lost = || self.images.overlap_percent(&map) < self.bounds.overlap_percent;
+        let lost = || overlap_percent(self.images.grids, &map) < self.bounds.overlap_percent;
         if !self.bounds.allow(&motion) || lost() {
             return Ok(Point { loss: f64::INFINITY, gradient: [0.0; N] });
         }
