@@ -73,12 +73,6 @@ impl LevelPair {
         self.images = None;
     }
 
-    /// Part of the smaller image, in percent, that lies inside the other as `affine` (RAS mm) places them; 0 for a map
-    /// that collapses space.
-    pub fn overlap_percent(&self, affine: &Affine<Physical, Physical>) -> f64 {
-        overlap_percent(self.grids.each_ref(), affine)
-    }
-
     /// From voxels of the fixed to those of the moving image; `affine` is in RAS mm. Planes lie on
     /// each other, whatever their headers say of z.
     pub fn index_map(&self, affine: &Affine<Physical, Physical>) -> Affine<Voxel, Voxel> {
@@ -390,7 +384,8 @@ impl AlignedPair<'_> {
     }
 }
 
-/// See [`LevelPair::overlap_percent`].
+/// Part of the smaller grid, in percent, that lies inside the other as `affine` (RAS mm) places them; 0 for a map that
+/// collapses space.
 pub(super) fn overlap_percent(
     [fixed, moving]: [&Geometry; 2],
     affine: &Affine<Physical, Physical>,

@@ -13,6 +13,7 @@ use crate::context::{Estimate, Run};
 use crate::fields::Fields;
 use crate::methods::Stage;
 use crate::models::Deformed;
+use crate::pair::overlap_percent;
 use crate::parametric::Parametric;
 use crate::places::Places;
 use crate::processes::Processes;
@@ -154,10 +155,7 @@ impl Registration {
     /// [`Error::Invalid`](ffdp_image::Error::Invalid) for an initial map that cannot be inverted.
     pub fn evidence(&self, settings: &Settings, moving: &Geometry) -> Result<Evidence<'_>> {
         let initial = &self.start.affine;
-        let overlap = |affine| {
-            let placed = moving.placed_by(affine);
-            placed.map_or(0.0, |placed| self.fixed.overlap_of_smaller_percent(&placed))
-        };
+        let overlap = |affine| overlap_percent([&self.fixed, moving], affine);
         Ok(Evidence {
             stages: &self.stages,
             loss: Some([self.loss_before, self.loss_after]),

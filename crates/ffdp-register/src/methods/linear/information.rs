@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::motion::{Frame, Map};
 use super::rigid::rotation;
-use crate::pair::LevelPair;
+use crate::pair::{LevelPair, overlap_percent};
 use ffdp_burn::losses::{NormalizedMutualInformation, SimilarityLoss};
 use ffdp_image::error::Result;
 use ffdp_parallel::alignment::Outside;
@@ -43,8 +43,9 @@ pub(super) fn is_informative(pair: &LevelPair, frame: &Frame, map: &Map) -> Resu
     if found < NOTHING {
         return Ok(false);
     }
-    let least = OVERLAP * pair.overlap_percent(map);
-    let overlaps = |map: &Map| pair.overlap_percent(map) >= least;
+    let overlap = |map: &Map| overlap_percent(pair.grids.each_ref(), map);
+    let least = OVERLAP * overlap(map);
+    let overlaps = |map: &Map| overlap(map) >= least;
     let wrong = (0..PLACEMENTS).filter_map(|k| {
         let mut far = SHIFTS.into_iter().map(|radii| misplacement(frame, k, radii).then(map));
         far.find(overlaps)

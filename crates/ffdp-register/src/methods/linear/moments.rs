@@ -21,7 +21,7 @@ use super::together::together;
 use crate::checks::{MINIMUM_OVERLAP_PERCENT, check_overlap};
 use crate::context::{Estimate, Run, StageResult};
 use crate::level::{Solver, level_start};
-use crate::pair::AlignedPair;
+use crate::pair::{AlignedPair, overlap_percent};
 use crate::pyramid::{finest_spacing_mm, plane_axis};
 use crate::report::{LevelReport, StageReport, Stop, Undone};
 use crate::settings::{
@@ -66,7 +66,7 @@ pub(crate) fn moments(
     };
 
     let (map, undone) = match settings.similarity.loss().may_ignore_outside()
-        && aligned.pair.overlap_percent(&found.affine) >= MINIMUM_OVERLAP_PERCENT
+        && overlap_percent(aligned.pair.grids.each_ref(), &found.affine) >= MINIMUM_OVERLAP_PERCENT
         && !is_informative(&pair, &frame, &best.map)?
     {
         true => (found.affine, Some(Undone::Uninformative)),
@@ -136,7 +136,8 @@ impl<'a> Shapes<'a> {
         if let Some(search) = &settings.search {
             maps.extend(self.searched(aligned, search, initial)?);
         }
-        let meets = |map: &Map| aligned.pair.overlap_percent(map) >= MINIMUM_OVERLAP_PERCENT;
+        let grids = aligned.pair.grids.each_ref();
+        let meets = |map: &Map| overlap_percent(grids, map) >= MINIMUM_OVERLAP_PERCENT;
         maps.retain(|map| keeps_planes(map, self.grids) && meets(map));
         Ok(maps)
     }
