@@ -53,7 +53,7 @@ pub struct ShardedAlignment {
 }
 
 /// Values that are moved at once where many maps are compared: 16 MB, 128 maps of an image of 32^3 voxels.
-const BATCH_VALUES: usize = 1 << 22;
+pub(crate) const BATCH_VALUES: usize = 1 << 22;
 
 /// The loss of an affine map, and its gradient to the rows `[A|t]`.
 pub type Aligned = (f64, [[f64; 4]; 3]);

@@ -71,6 +71,21 @@ fn turned(step: usize) -> [[f64; 4]; 3] {
     ]
 }
 
+/// Demands that maps have in batches the losses and gradients that each has alone.
+fn check_batches(label: &str, pair: &ShardedAlignment, maps: &[[[f64; 4]; 3]], rounding: f64) {
+    let got = pair.losses(maps).expect("readable");
+    let each = maps.iter().map(|map| pair.loss(map).expect("readable"));
+    // Information is a small difference of entropies, which are added in another order here.
+    assert_close(label, &got, &each.collect::<Vec<_>>(), 3.0 * rounding);
+    let got = pair.gradients(maps).expect("readable");
+    let each = maps.iter().map(|map| pair.gradient(map).expect("readable"));
+    let [got, each] = [got, each.collect()].map(|all: Vec<Aligned>| {
+        let numbers = |(loss, rows): &Aligned| [&[*loss][..], rows.as_flattened()].concat();
+        all.iter().flat_map(numbers).collect::<Vec<f64>>()
+    });
+    assert_close(label, &got, &each, 3.0 * rounding);
+}
+
 #[test]
 fn a_batch_of_maps_is_judged_as_one_after_the_other() {
     let maps: Vec<_> = (0..7).map(turned).collect();
@@ -89,21 +104,28 @@ fn a_batch_of_maps_is_judged_as_one_after_the_other() {
                 for outside in [Outside::Background, Outside::Ignored] {
                     let rule = (similarity.clone(), outside);
                     let pair = ShardedAlignment::new(images.clone(), masked, rule, &mesh);
-                    let got = pair.losses(&maps).expect("readable");
-                    let each = maps.iter().map(|map| pair.loss(map).expect("readable"));
                     let label = format!("{dtype:?} {parts} {masked:?} {similarity:?} {outside:?}");
-                    // Information is a small difference of entropies, which are added in another order here.
-                    assert_close(&label, &got, &each.collect::<Vec<_>>(), 3.0 * rounding);
-                    let got = pair.gradients(&maps).expect("readable");
-                    let each = maps.iter().map(|map| pair.gradient(map).expect("readable"));
-                    let [got, each] = [got, each.collect()].map(|all: Vec<Aligned>| {
-                        let numbers =
-                            |(loss, rows): &Aligned| [&[*loss][..], rows.as_flattened()].concat();
-                        all.iter().flat_map(numbers).collect::<Vec<f64>>()
-                    });
-                    assert_close(&label, &got, &each, 3.0 * rounding);
+                    check_batches(&label, &pair, &maps, rounding);
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn maps_that_need_several_batches_are_judged_as_one_after_the_other() {
+    // Two maps a batch, and one in the last.
+    let (maps, moving): (Vec<_>, _) = ((0..5).map(turned).collect(), [128; 3]);
+    assert_eq!(BATCH_VALUES / moving.into_iter().product::<usize>(), 2);
+    let mesh = DeviceMesh::of(vec![Device::flex()]);
+    for (dtype, rounding) in PRECISIONS {
+        let images = [([9, 12, 10], 0), (moving, 1)];
+        let images = images.map(|(size, seed)| Sharded::whole(image(size, 1, seed, dtype)));
+        for similarity in similarities() {
+            let label = format!("{dtype:?} {similarity:?}");
+            let rule = (similarity, Outside::Ignored);
+            let pair = ShardedAlignment::new(images.clone(), [false; 2], rule, &mesh);
+            check_batches(&label, &pair, &maps, rounding);
         }
     }
 }

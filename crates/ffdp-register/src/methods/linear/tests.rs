@@ -10,7 +10,7 @@ use super::motion::{Frame, Map, Motion};
 use super::rigid::{Rigid, rotation};
 use super::search::{Bounds, Judged, LinearSearch, State};
 use super::similarity::Similar;
-use super::together::together;
+use super::together::{AT_ONCE, together};
 use crate::level::Solver;
 use crate::pair::LevelPair;
 use crate::places::Places;
@@ -32,6 +32,8 @@ const FINITE_DIFFERENCES: f64 = 1e-8;
 const SIDE_BY_SIDE_MM: f64 = 0.02;
 /// Differences of a loss in f32, over steps of 0.02 mm.
 const F32_DIFFERENCES: f64 = 2e-2;
+/// Sums of 120,000 f32 values in another order, some of which cancel.
+const BATCH_ROUNDING: f64 = 1e-4;
 
 const FRAME: Frame = Frame { centre_mm: [3.0, -20.0, 11.0], radius_mm: 70.0 };
 
@@ -206,6 +208,28 @@ fn searches_side_by_side_find_what_each_finds_alone() {
             assert!(off < SIDE_BY_SIDE_MM, "{similarity:?}: {map:?} {alone:?}");
             assert_eq!(losses.len(), losses_alone.len(), "{similarity:?}");
         }
+    }
+}
+
+#[test]
+fn more_searches_than_run_at_a_time_have_the_losses_and_gradients_of_single_maps() {
+    let turn = rotation([0.4, 0.7, -0.5]);
+    let fixed = ellipsoid([1.0, 2.0, 3.0], &turn, [42.0, 30.0, 20.0]);
+    let moving = ellipsoid([4.0, -3.0, 5.0], &turn, [40.0, 33.0, 22.0]);
+    let pair = whole_pair([&fixed, &moving]);
+    let aligned = pair.alignment(Similarity::Mse.loss(), Outside::Background);
+    let maps = (0..AT_ONCE + 3).map(|k| Map::from_parts(rotation([0.01 * k as f64; 3]), [0.0; 3]));
+    let maps: Vec<Map> = maps.collect();
+    let run = |map: Map, mut images: Judged| (images.judge)(&map);
+    let got = together(&aligned, maps.clone(), run).expect("readable");
+    assert_eq!(got.len(), maps.len());
+    for (map, (loss, gradient)) in maps.iter().zip(got) {
+        let (alone, alone_gradient) = aligned.gradient(map).expect("readable");
+        assert!((loss - alone).abs() <= BATCH_ROUNDING * alone, "{map:?}: {loss} {alone}");
+        let pairs = gradient.as_flattened().iter().zip(alone_gradient.as_flattened());
+        let off = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        let largest = alone_gradient.as_flattened().iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+        assert!(off <= BATCH_ROUNDING * largest, "{map:?}: off by {off} of {largest}");
     }
 }
 

@@ -19,7 +19,7 @@ enum Said<T> {
 }
 
 /// Searches at the same time, at most: each has a thread.
-const AT_ONCE: usize = 64;
+pub(super) const AT_ONCE: usize = 64;
 
 /// What `run` makes of each of `starts`, in their order. Each runs on a thread of its own, which only computes in f64, until it
 /// asks for a loss; once all have asked, the losses of their maps are found in one batch on this thread.
