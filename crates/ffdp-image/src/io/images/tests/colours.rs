@@ -111,6 +111,26 @@ fn pages_in_colour_become_luminance_with_a_warning() {
 }
 
 #[test]
+fn a_page_with_a_palette_is_refused_with_a_way_out_that_is_read() {
+    let folder = Folder::new();
+    let mut bytes = tiff("", &[Page { size: [2, 1], pixels: &[1, 0], ..GREY }]);
+    // PhotometricInterpretation, one short: grey becomes a palette.
+    let (grey, palette) = ([6, 1, 3, 0, 1, 0, 0, 0, 1, 0], [6, 1, 3, 0, 1, 0, 0, 0, 3, 0]);
+    let tag = bytes.windows(10).position(|bytes| bytes == grey).expect("the tag");
+    bytes[tag..tag + 10].copy_from_slice(&palette);
+    let path = folder.file("a.tif", &bytes);
+    let text = read_volume(&path).expect_err("refused").to_string();
+    for part in ["a.tif", "got a palette", "convert IN.tif OUT.png"] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    assert_eq!(header(&path).expect_err("refused").to_string(), text);
+    // What ImageMagick makes of it.
+    let path = folder.path("a.png");
+    row(&path, 2, (Indexed, Eight), &[1, 0], [&[255, 0, 0, 10, 20, 30], &[]]);
+    assert_grey(&path, DataType::U8, &[18, 76], &[COLOURS]);
+}
+
+#[test]
 fn a_folder_may_have_planes_in_grey_and_in_colour() {
     let folder = Folder::new();
     png(folder.0.path(), "s1.png", [3, 2], Grayscale);

@@ -35,6 +35,8 @@ pub struct Tiff;
 const READ: &str =
     "pages must be grey (integers of 8 to 64 bits, or floats) or RGB of 8 or 16 bits";
 const CONVERT: &str = "convert it to OME-Zarr with bioformats2raw, or to a grey TIFF with Fiji";
+const CONVERT_PALETTE: &str = "convert it to PNG, of which palettes are read: convert IN.tif OUT.png (ImageMagick); of \
+    several pages name the folder of the PNGs";
 const DAMAGED: &str = "it is damaged: copy or download it again";
 
 /// No compression of the format has more bytes for one of the file: LZW has codes of 12 bits for up to 4096 bytes.
@@ -45,6 +47,8 @@ const WIDEST_TILE: u64 = 1 << 16;
 const LONGEST_TEXT: u64 = 1 << 28;
 /// Memory that the values of a tag may take in any file: tiff 0.11 takes 32 bytes for one of the tables of a JPEG.
 const LEAST_VALUE_MEMORY: u64 = 1 << 20;
+/// The `PhotometricInterpretation` of pages whose pixels are numbers of colours.
+const PALETTE: u16 = 3;
 /// In which samples are decoded.
 const NATIVE: Endian = if cfg!(target_endian = "big") { Endian::Big } else { Endian::Little };
 /// The bit of `NewSubfileType` of a smaller copy of another page.
@@ -244,6 +248,10 @@ fn text(decoder: &mut Decoder<BufReader<File>>, length: u64) -> Result<String, T
 fn plane(path: &Path, decoder: &mut Decoder<BufReader<File>>, length: u64) -> Result<Plane> {
     let failed = failed(path);
     let (width, height) = decoder.dimensions().map_err(&failed)?;
+    let pixels = decoder.find_tag_unsigned::<u16>(Tag::PhotometricInterpretation);
+    if pixels.map_err(&failed)? == Some(PALETTE) {
+        return Err(Error::file(path, READ, "a palette", CONVERT_PALETTE));
+    }
     let color = decoder.colortype().map_err(&failed)?;
     let format = decoder.find_tag_unsigned_vec::<u16>(Tag::SampleFormat).map_err(&failed)?;
     let format = format.and_then(|formats| formats.first().copied()).unwrap_or(1);
