@@ -175,6 +175,10 @@ fn a_series_takes_masks_and_a_transform_to_start_from() {
         let run = with(&[&more[..], &["--overwrite"]].concat());
         assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);
         assert!(run.stderr.contains(word), "{more:?}: no {word:?} in {}", run.stderr);
+        if word != "overlap" {
+            let plan = with(&[&more[..], &["--overwrite", "--plan"]].concat());
+            assert!(plan.code == 1 && plan.stderr.contains(word), "{more:?}: {}", plan.stderr);
+        }
     }
 }
 

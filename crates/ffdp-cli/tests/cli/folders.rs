@@ -223,3 +223,28 @@ fn the_disk_space_that_a_plan_expects_is_taken() {
     assert!(expected.abs_diff(taken as u64) * 5 < taken as u64, "{taken} {expected}");
     assert!(taken as u64 <= plan["disk_bytes_at_most"].as_u64().expect("bytes"));
 }
+
+#[test]
+fn a_plan_refuses_the_folder_of_another_run_as_the_run_does() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    fs::create_dir(folder.path("out")).expect("writable");
+    fs::write(folder.path("out/warped.nii.gz"), "of another run").expect("writable");
+    fs::write(folder.path("list.csv"), "image,labels\nmoving.nii.gz,moving_labels.nii.gz\n")
+        .expect("writable");
+    let [fixed, moving, list, out] =
+        ["fixed.nii.gz", "moving.nii.gz", "list.csv", "out"].map(|name| folder.path(name));
+    for command in [
+        &["register", "-f", &fixed, "-m", &moving][..],
+        &["template", &fixed, &moving],
+        &["fuse", "-f", &fixed, "-i", &list],
+    ] {
+        for more in [&[][..], &["--plan"]] {
+            let run = ffdp(&[command, &["-o", &out], more].concat());
+            assert_eq!(run.code, 1, "{command:?} {more:?}: {}", run.stderr);
+            assert!(run.stderr.contains("--overwrite"), "{command:?} {more:?}: {}", run.stderr);
+        }
+        ffdp(&[command, &["-o", &out, "--plan", "--overwrite"]].concat()).succeeded();
+    }
+    assert_eq!(files(&out), BTreeSet::from(["warped.nii.gz".to_string()]), "nothing was done");
+}

@@ -81,7 +81,7 @@ fn files_that_cannot_be_registered_are_refused_one_by_one() {
 }
 
 #[test]
-fn what_headers_and_small_files_show_is_refused_before_an_image_is_read() {
+fn what_headers_and_small_files_show_is_refused_by_a_plan_and_before_an_image_is_read() {
     let folder = Folder::new();
     write_bad_files(&folder);
     // Good headers, and half of the voxels: who reads them says so.
@@ -114,13 +114,16 @@ fn what_headers_and_small_files_show_is_refused_before_an_image_is_read() {
         (&["--initial", &flirt], &["absent.nii.gz"]),
         (&named, &["text.nii", "id and name"]),
     ];
-    for (more, words) in cases {
-        let run = register(&folder, half, half, "out", more);
+    let plans = [&[][..], &["--plan"], &["--plan", "--slabs"]];
+    for ((more, words), plan) in cases.iter().flat_map(|case| plans.map(|plan| (case, plan))) {
+        let more = [*more, plan].concat();
+        let run = register(&folder, half, half, "out", &more);
         assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);
         for word in words.iter() {
             assert!(run.stderr.contains(word), "{more:?}: no {word:?} in {}", run.stderr);
         }
     }
+    register(&folder, half, half, "out", &["--landmarks", &few, &few, "--plan"]).succeeded();
     let run = register(&folder, half, half, "out", &["--landmarks", &few, &few]);
     assert!(run.code == 1 && run.stderr.contains(half), "{}", run.stderr);
 }

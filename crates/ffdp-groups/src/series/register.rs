@@ -147,8 +147,7 @@ impl<'a> RegisterSeries<'a> {
     pub fn run(mut self) -> Result<SeriesRegistration> {
         let clock = Instant::now();
         let settings = self.resolved();
-        settings.validate()?;
-        self.check_masks_and_start()?;
+        self.check()?;
         check_memory("registering the series", self.host_bytes())?;
         let (onto, reference, outcomes) = match self.target {
             Target::Other(fixed) => {
@@ -179,7 +178,12 @@ impl<'a> RegisterSeries<'a> {
         SeriesRegistration::of((onto, reference), outcomes, settings, seconds)
     }
 
-    fn check_masks_and_start(&self) -> Result<()> {
+    /// Refuses settings, masks and a start that [`RegisterSeries::run`] would refuse, before any volume is read.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check(&self) -> Result<()> {
+        self.resolved().validate()?;
         let names = ["the mask of the reference", "the mask of the volumes"];
         let grids = [self.grid(), self.images.grid()];
         for ((name, grid), mask) in names.into_iter().zip(grids).zip(self.masks) {

@@ -41,11 +41,11 @@ pub fn run(request: &FuseArguments) -> Result<()> {
         ImageFiles::new((Some(&request.list), &[]), &["image", "labels"], reading, printer)?;
     let grid = header(&request.fixed)?.geometry;
     let (plan, sizes) = planned(request, &settings, &atlases, grid)?;
+    let files = Files::in_folder(&request.output);
+    let claim = files.claim(request, &settings, &atlases)?;
     if request.run.print.plan {
         return plan.asking(request.run.mesh.first()).print(request.run.print.json);
     }
-    let files = Files::in_folder(&request.output);
-    let claim = files.claim(request, &settings, &atlases)?;
     plan.check_memory()?;
     output::prepare(&files.folder, &files.all())?;
     forecast(&atlases, &sizes).check(

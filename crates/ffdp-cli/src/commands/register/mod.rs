@@ -49,14 +49,18 @@ pub fn run(request: &RegisterArguments) -> Result<()> {
     })
 }
 
-/// Prints what a run of one process would take.
+/// Prints what a run of one process would take, and refuses what names, headers and small files refuse of it.
 fn predict(request: &RegisterArguments) -> Result<()> {
-    let settings = request.resolve()?;
-    let sizes = request.sizes(&settings)?;
-    let placement = || request.mesh.placement(&settings, &sizes, &Hosts::default());
-    let placement = request.slabs.then(placement).transpose()?;
-    let held = placement.as_ref().map_or(Held::Whole, Held::Slabs);
-    let plan = request.planned(&settings, &sizes, held)?;
+    let hosts = Hosts::default();
+    let all = Registrations::new(request, vec![request.mesh.clone()], &hosts)?;
+    let case = Case::new(request.clone(), &all, request.print.printer())?;
+    let plan = match case.plan {
+        Some(plan) => plan,
+        None => {
+            let placement = request.mesh.placement(&all.settings, &case.sizes, &hosts)?;
+            request.planned(&all.settings, &case.sizes, Held::Slabs(&placement))?
+        }
+    };
     plan.asking(request.mesh.first()).print(request.print.json)
 }
 

@@ -83,14 +83,14 @@ pub fn run(request: &RegisterArguments) -> Result<()> {
     let printer = request.print.printer();
     let settings = request.resolve()?;
     let images = SeriesImage::open(request.moving())?;
-    if request.print.plan {
-        return predict(request, &images, &settings);
-    }
     let files = Files::new(&request.output, images.count(), deforms(&settings));
     let claim = claim(request, &files, &settings)?;
     images.warnings().iter().for_each(|warning| printer.warning(warning));
     let inputs = SeriesInputs::read(request, images.grid(), printer)?;
     let run = SeriesRun { request, printer, settings, images, files, inputs };
+    if request.print.plan {
+        return run.predict();
+    }
     run.check_room(&claim)?;
     let mesh = run.open()?;
     let device = mesh.device(0).clone();
@@ -128,12 +128,39 @@ impl SeriesRun<'_> {
         self.inputs.fixed.as_ref().map_or(self.images.grid(), |fixed| &fixed.geometry)
     }
 
+    /// What will be written.
+    fn forecast(&self) -> Forecast {
+        let voxels = (self.grid().len() * self.images.count()) as u64;
+        let fields = if deforms(&self.settings) { 12 * voxels } else { 0 };
+        Forecast::of_images(voxels, fields)
+    }
+
+    /// Prints what a run would take, unless it would be refused.
+    fn predict(&self) -> Result<()> {
+        let series = self.series();
+        series.check()?;
+        let (count, host) = (self.images.count(), series.host_bytes());
+        let disk = self.forecast().expected;
+        print_to_stdout(&match self.request.print.json {
+            true => format!(
+                "{}\n",
+                json!({"volumes": count, "host_peak_bytes": host, "disk_bytes": disk})
+            ),
+            false => format!(
+                "{:<22}{count}\n{:<22}{:.2} GB at the peak\n{:<22}{:.2} GB\n",
+                "volumes",
+                "host memory",
+                host as f64 / 1e9,
+                "disk",
+                disk as f64 / 1e9
+            ),
+        })
+    }
+
     /// Demands that all files can be written, and disk space for them.
     fn check_room(&self, claim: &Claim) -> Result<()> {
         output::prepare(&self.files.folder, &self.files.single())?;
-        let voxels = (self.grid().len() * self.images.count()) as u64;
-        let fields = if deforms(&self.settings) { 12 * voxels } else { 0 };
-        Forecast::of_images(voxels, fields).check(
+        self.forecast().check(
             ("the results of the series", &self.files.folder),
             claim.earlier_bytes(),
             self.request.folder.ignore_disk,
@@ -171,15 +198,11 @@ impl SeriesRun<'_> {
         Ok(output)
     }
 
-    fn register(&self, mesh: DeviceMesh, output: &mut OutputFolder) -> Result<SeriesRegistration> {
+    /// What is registered.
+    fn series(&self) -> RegisterSeries<'_> {
         let SeriesInputs { fixed, masks, initial } = &self.inputs;
-        let folder = self.files.folder.clone();
-        let mut progress = Progress::new(self.printer, folder, deforms(&self.settings), output);
-        let mut series = RegisterSeries::new(&self.images)
-            .settings(&self.settings)
-            .initial(initial.clone())
-            .on(Placement::DeviceMesh(mesh))
-            .observer(&mut progress);
+        let mut series =
+            RegisterSeries::new(&self.images).settings(&self.settings).initial(initial.clone());
         series = match fixed {
             Some(fixed) => series.fixed(fixed),
             None => series.reference(self.request.reference.unwrap_or_default()),
@@ -191,7 +214,14 @@ impl SeriesRun<'_> {
         if let Some(mask) = moving_mask {
             series = series.moving_mask(mask);
         }
-        let found = series.run();
+        series
+    }
+
+    fn register(&self, mesh: DeviceMesh, output: &mut OutputFolder) -> Result<SeriesRegistration> {
+        let folder = self.files.folder.clone();
+        let mut progress = Progress::new(self.printer, folder, deforms(&self.settings), output);
+        let series = self.series().on(Placement::DeviceMesh(mesh));
+        let found = series.observer(&mut progress).run();
         progress.finish();
         match progress.failure.take() {
             Some(failure) => Err(failure),
@@ -324,34 +354,6 @@ impl SeriesInputs {
             fixed: fixed.transpose()?,
         })
     }
-}
-
-/// Prints what a run would take.
-fn predict(request: &RegisterArguments, images: &SeriesImage, settings: &Settings) -> Result<()> {
-    let fixed = request.fixed.as_ref().map(read_volume).transpose()?;
-    let mut series = RegisterSeries::new(images).settings(settings);
-    if let Some(fixed) = &fixed {
-        series = series.fixed(fixed);
-    }
-    let voxels = fixed.as_ref().map_or(images.grid(), |fixed| &fixed.geometry).len();
-    let all = (voxels * images.count()) as u64;
-    let fields = if deforms(settings) { 12 * all } else { 0 };
-    let (host, disk) = (series.host_bytes(), Forecast::of_images(all, fields).expected);
-    print_to_stdout(&match request.print.json {
-        true => format!(
-            "{}\n",
-            json!({"volumes": images.count(), "host_peak_bytes": host, "disk_bytes": disk})
-        ),
-        false => format!(
-            "{:<22}{}\n{:<22}{:.2} GB at the peak\n{:<22}{:.2} GB\n",
-            "volumes",
-            images.count(),
-            "host memory",
-            host as f64 / 1e9,
-            "disk",
-            disk as f64 / 1e9
-        ),
-    })
 }
 
 /// Writes transforms, motion, reference and the warped series; what there is to say about it.

@@ -42,11 +42,11 @@ pub fn run(request: &TemplateArguments) -> Result<()> {
     let images = ImageFiles::new(named, &["image"], reading, printer)?;
     let grid = request.grid.as_ref().map(header).transpose()?.map(|header| header.geometry);
     let (plan, sizes) = planned(request, &settings, &images, grid.as_ref())?;
+    let files = Files::of(request, &images);
+    let claim = files.claim(request, &settings, &images)?;
     if request.run.print.plan {
         return plan.asking(request.run.mesh.first()).print(request.run.print.json);
     }
-    let files = Files::of(request, &images);
-    let claim = files.claim(request, &settings, &images)?;
     plan.check_memory()?;
     files.prepare()?;
     forecast(&settings, &images, &sizes).check(
