@@ -96,7 +96,11 @@ fn a_person_names_the_labels_of_a_comparison() {
     assert_eq!(csv().matches(&format!(",identity,cpu,{first},,")).count(), 2, "{}", csv());
     // The table names the labels of earlier rows as well.
     fs::write(&table, format!("label\tname\n{first}\tCortex, left\n")).expect("writable");
-    let named = ["--methods", "affine", "--labels", &ids, "--label-names", &table];
+    let named = |method| ["--methods", method, "--labels", &ids, "--label-names", &table];
+    bench(&folder, &named("identity")).succeeded();
+    let rows = self::rows(&folder);
+    assert!(rows.iter().all(|row| row["of_labels"][0]["name"] == "Cortex, left"), "{rows:?}");
+    let named = named("affine");
     bench(&folder, &named).succeeded();
     let rows = self::rows(&folder);
     assert_eq!(rows.len(), 4, "{rows:?}");

@@ -113,7 +113,7 @@ pub fn run(request: &RegistrationArguments) -> Result<()> {
     let rows = bench.results.rows();
     let tables = tables::markdown(rows);
     write_text(&folder.join("results.csv"), &bench.results.csv())?;
-    write_text(&folder.join("labels.csv"), &bench.results.labels_csv())?;
+    bench.results.write_labels()?;
     write_text(&folder.join("tables.md"), &tables)?;
     for (name, plot) in [
         ("accuracy_over_time.svg", plots::accuracy_over_time(rows)),

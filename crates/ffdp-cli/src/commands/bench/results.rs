@@ -108,21 +108,39 @@ pub struct Results {
 }
 
 impl Results {
-    /// Reads what an earlier run has left in the folder, if anything; its labels have these names as well.
+    /// Reads what an earlier run has left in the folder, if anything. Its labels get these names as well, in the file too.
+    ///
+    /// # Errors
+    /// When the file holds no rows, or cannot be read or written.
     pub fn open(folder: &Path, names: LabelNames) -> Result<Self> {
         let path = folder.join("results.json");
         if !path.exists() {
             return Ok(Self { path, rows: Vec::new(), names });
         }
         let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, "read", e))?;
-        let mut rows: Vec<Row> = serde_json::from_str(&text).map_err(|reason| {
+        let rows: Vec<Row> = serde_json::from_str(&text).map_err(|reason| {
             Failure::user(
                 format!("{}: not the rows of a comparison: {reason}", path.display()),
                 "choose another output folder, or remove the file to start anew",
             )
         })?;
-        rows.iter_mut().for_each(|row| row.name_labels(&names));
-        Ok(Self { path, rows, names })
+        let mut results = Self { path, rows: rows.clone(), names };
+        results.rows.iter_mut().for_each(|row| row.name_labels(&results.names));
+        if results.rows != rows {
+            results.write()?;
+        }
+        Ok(results)
+    }
+
+    /// Writes the list, whole or not at all, and the table of labels.
+    fn write(&self) -> Result<()> {
+        write_text(&self.path, &to_json(&self.rows)?)?;
+        self.write_labels()
+    }
+
+    /// Writes `labels.csv`.
+    pub fn write_labels(&self) -> Result<()> {
+        Ok(write_text(&self.path.with_file_name("labels.csv"), &self.labels_csv())?)
     }
 
     pub fn rows(&self) -> &[Row] {
@@ -151,7 +169,7 @@ impl Results {
             ));
         }
         self.rows.push(row);
-        Ok(write_text(&self.path, &to_json(&self.rows)?)?)
+        self.write()
     }
 
     /// The rows as a table of comma-separated values; an empty field for null.
@@ -202,7 +220,7 @@ impl Results {
     }
 
     /// The labels of all rows as a table of comma-separated values; an empty field for null.
-    pub fn labels_csv(&self) -> String {
+    fn labels_csv(&self) -> String {
         let head =
             ["pair", "spacing_mm", "method", "device", "id", "name", "dice", "hd90_cumulative_mm"];
         let mut text = csv_line(head);
@@ -296,6 +314,20 @@ pub mod tests {
         std::fs::write(folder.path().join("results.json"), rows.to_string()).expect("writable");
         let others = Results::open(folder.path(), names()).expect("well formed");
         assert_eq!((others.rows().len(), others.labels_csv().lines().count()), (2, 1));
+    }
+
+    #[test]
+    fn labels_of_rows_that_are_there_are_named_at_once() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let open = |names| Results::open(folder.path(), names).expect("well formed");
+        open(LabelNames::default()).push(row("a to b", 1.0, "greedy", 0.5)).expect("writable");
+        let table = folder.path().join("names.csv");
+        std::fs::write(&table, "id,name\n7,Cortex\n").expect("writable");
+        let named = open(LabelNames::read(&table).expect("a table"));
+        let csv = std::fs::read_to_string(folder.path().join("labels.csv")).expect("written");
+        assert!(csv == named.labels_csv() && csv.contains(",7,Cortex,"), "{csv}");
+        let again = open(LabelNames::default());
+        assert_eq!(again.rows()[0].of_labels[0].name.as_deref(), Some("Cortex"));
     }
 
     #[test]
