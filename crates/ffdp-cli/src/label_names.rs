@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ffdp_image::Error;
-use ffdp_image::metrics::Overlap;
+use ffdp_image::io::csv_line;
+use ffdp_image::metrics::{LabelOverlap, Overlap};
 use serde::{Serialize, Serializer};
 
 use crate::failure::{Failure, Result};
@@ -146,24 +147,48 @@ impl Serialize for NamedOverlap {
 }
 
 impl NamedOverlap {
-    /// A table with a line for every label: the fields are empty where a label is absent from either map.
+    /// `labels.csv`.
     pub fn csv(&self) -> String {
-        let number =
-            |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.6}"));
-        let line = |label: &ffdp_image::metrics::LabelOverlap| {
-            let name = self.names.get(label.id).unwrap_or_default().replace('"', "\"\"");
-            let [before, after, hd95] =
-                [label.before, label.after, label.hd95_after_mm].map(number);
-            let (id, voxels) = (label.id, label.fixed_voxels);
-            format!("{id},\"{name}\",{voxels},{before},{after},{hd95}\n")
+        let line = |label: &LabelOverlap| {
+            let voxels = Some(label.fixed_voxels as f64);
+            let measures = [voxels, label.before, label.after, label.hd95_after_mm];
+            LabelLine { keys: [], id: label.id, name: self.names.get(label.id), measures }
         };
-        let head = "id,name,fixed_voxels,dice_before,dice_after,hd95_after_mm\n".to_string();
-        head + &self.overlap.labels.iter().map(line).collect::<String>()
+        let measures = ["fixed_voxels", "dice_before", "dice", "hd95_mm"];
+        label_table([], measures, self.overlap.labels.iter().map(line))
     }
+}
+
+/// What is measured of one label.
+pub struct LabelLine<'a, const KEYS: usize, const MEASURES: usize> {
+    /// Of what, where a table has several results.
+    pub keys: [String; KEYS],
+    pub id: i32,
+    pub name: Option<&'a str>,
+    /// An empty field where there is nothing to measure.
+    pub measures: [Option<f64>; MEASURES],
+}
+
+/// `labels.csv`, a line for each label: keys, `id`, `name`, measures. `dice` and distances are those of the result, those
+/// of the start end in `_before`.
+pub fn label_table<'a, const KEYS: usize, const MEASURES: usize>(
+    keys: [&str; KEYS],
+    measures: [&str; MEASURES],
+    lines: impl IntoIterator<Item = LabelLine<'a, KEYS, MEASURES>>,
+) -> String {
+    let mut text = csv_line([&keys[..], &["id", "name"], &measures].concat());
+    for LabelLine { keys, id, name, measures } in lines {
+        let own = [id.to_string(), name.unwrap_or_default().to_string()];
+        let measures = measures.map(|value| value.map_or(String::new(), |v| v.to_string()));
+        text += &csv_line([&keys[..], &own, &measures].concat());
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
+    use ffdp_image::metrics::BeforeAfter;
+
     use super::*;
 
     fn parsed(text: &str) -> Vec<(i32, String)> {
@@ -186,6 +211,32 @@ mod tests {
         let freesurfer =
             "#No. Label Name:      R   G   B   A\n\n10  Left-Thalamus     0   118 14  0\n";
         assert_eq!(parsed(freesurfer), expected[..1]);
+    }
+
+    #[test]
+    fn dice_of_the_result_has_one_name_in_all_tables_of_labels() {
+        let label = |id, after| LabelOverlap {
+            id,
+            fixed_voxels: 8,
+            before: Some(0.5),
+            after,
+            hd95_after_mm: None,
+        };
+        let both = |value| BeforeAfter { before: value, after: value };
+        let overlap = Overlap {
+            mean: both(0.5),
+            inverse_volume_mean: both(0.5),
+            surfaces: None,
+            labels: vec![label(17, Some(0.75)), label(20, None)],
+        };
+        let names = LabelNames::parse("17,\"Hippocampus, left\"\n").expect("a table");
+        let expected = "id,name,fixed_voxels,dice_before,dice,hd95_mm\n\
+                        17,\"Hippocampus, left\",8,0.5,0.75,\n20,,8,0.5,,\n";
+        assert_eq!(NamedOverlap { overlap, names }.csv(), expected);
+        let line =
+            LabelLine { keys: ["a to b".into()], id: 17, name: Some("x"), measures: [Some(0.75)] };
+        let table = label_table(["pair"], ["dice"], [line]);
+        assert_eq!(table, "pair,id,name,dice\na to b,17,x,0.75\n");
     }
 
     #[test]

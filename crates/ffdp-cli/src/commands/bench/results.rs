@@ -14,7 +14,7 @@ use super::cost::Cost;
 use super::scores::{LabelScore, Scores};
 use crate::failure::{Failure, Result};
 use crate::json::to_json;
-use crate::label_names::LabelNames;
+use crate::label_names::{LabelLine, LabelNames, label_table};
 
 /// One registration. Null where there is nothing to measure, or no way to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -221,24 +221,17 @@ impl Results {
 
     /// The labels of all rows as a table of comma-separated values; an empty field for null.
     fn labels_csv(&self) -> String {
-        let head =
-            ["pair", "spacing_mm", "method", "device", "id", "name", "dice", "hd90_cumulative_mm"];
-        let mut text = csv_line(head);
-        for (row, label) in
-            self.rows.iter().flat_map(|row| row.of_labels.iter().map(move |l| (row, l)))
-        {
-            text += &csv_line([
-                row.pair.clone(),
-                row.spacing_mm.to_string(),
-                row.method.clone(),
-                row.device.clone(),
-                label.id.to_string(),
-                label.name.clone().unwrap_or_default(),
-                label.dice.to_string(),
-                label.hd90_cumulative_mm.map_or(String::new(), |mm| mm.to_string()),
-            ]);
-        }
-        text
+        let lines = self.rows.iter().flat_map(|row| {
+            let Row { pair, spacing_mm, method, device, .. } = row;
+            row.of_labels.iter().map(move |label| LabelLine {
+                keys: [pair.clone(), spacing_mm.to_string(), method.clone(), device.clone()],
+                id: label.id,
+                name: label.name.as_deref(),
+                measures: [Some(label.dice), label.hd90_cumulative_mm],
+            })
+        });
+        let keys = ["pair", "spacing_mm", "method", "device"];
+        label_table(keys, ["dice", "hd90_cumulative_mm"], lines)
     }
 }
 
