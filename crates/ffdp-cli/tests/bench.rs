@@ -117,6 +117,10 @@ fn a_person_names_the_labels_of_a_comparison() {
     fs::write(&table, "no,table\n").expect("writable");
     let run = bench(&folder, &named);
     assert!(run.code == 1 && run.stderr.contains("id and name"), "{}", run.stderr);
+    // All rows are there, with labels that are not asked for.
+    let run = bench(&folder, &["--methods", "affine", "--labels", &first.to_string()]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains(&format!("counts label {second}")), "{}", run.stderr);
 }
 
 #[test]

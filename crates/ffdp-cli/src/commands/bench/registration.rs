@@ -96,6 +96,8 @@ pub fn run(request: &RegistrationArguments) -> Result<()> {
     let label_names = LabelNames::of(request.label_names.as_deref())?;
     let folder = &request.output;
     fs::create_dir_all(folder).map_err(|e| Error::io(folder, "create the output folder", e))?;
+    let results = Results::open(folder, label_names)?;
+    request.labels.as_deref().map_or(Ok(()), |asked| results.check_labels(asked))?;
     let device = request.device.open()?;
     let load =
         |run: &PathBuf| Predictor::load(&RunFolder::new(run), CheckpointChoice::Best, &device);
@@ -106,7 +108,7 @@ pub fn run(request: &RegistrationArguments) -> Result<()> {
         device,
         device_name: request.device.to_string(),
         pairs: &pairs,
-        results: Results::open(folder, label_names)?,
+        results,
         warm: Vec::new(),
     };
     pairs.iter().try_for_each(|pair| bench.pair(pair))?;

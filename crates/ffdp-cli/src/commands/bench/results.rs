@@ -99,6 +99,8 @@ impl Row {
     }
 }
 
+const OTHER_LABELS: &str = "use the --labels of the earlier run, or another output folder";
+
 /// The rows of an output folder.
 pub struct Results {
     path: PathBuf,
@@ -143,6 +145,19 @@ impl Results {
         Ok(write_text(&self.path.with_file_name("labels.csv"), &self.labels_csv())?)
     }
 
+    /// # Errors
+    /// When a row counts a label that is not among the `asked` ones.
+    pub fn check_labels(&self, asked: &[i32]) -> Result<()> {
+        for Row { pair, of_labels, .. } in &self.rows {
+            if let Some(LabelScore { id, .. }) = of_labels.iter().find(|l| !asked.contains(&l.id)) {
+                let path = self.path.display();
+                let what = format!("{path}: a row of {pair} counts label {id}, --labels does not");
+                return Err(Failure::user(what, OTHER_LABELS));
+            }
+        }
+        Ok(())
+    }
+
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
@@ -165,7 +180,7 @@ impl Results {
                     other.labels,
                     row.labels
                 ),
-                "use the --labels of the earlier run, or another output folder",
+                OTHER_LABELS,
             ));
         }
         self.rows.push(row);
@@ -321,6 +336,16 @@ pub mod tests {
         assert!(csv == named.labels_csv() && csv.contains(",7,Cortex,"), "{csv}");
         let again = open(LabelNames::default());
         assert_eq!(again.rows()[0].of_labels[0].name.as_deref(), Some("Cortex"));
+    }
+
+    #[test]
+    fn rows_with_a_label_that_is_not_asked_for_are_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut results = Results::open(folder.path(), LabelNames::default()).expect("nothing yet");
+        results.push(row("a to b", 1.0, "greedy", 0.5)).expect("writable");
+        results.check_labels(&[3, 7]).expect("its label is 7");
+        let refused = results.check_labels(&[3]).expect_err("another label").to_string();
+        assert!(refused.contains("a to b counts label 7"), "{refused}");
     }
 
     #[test]
