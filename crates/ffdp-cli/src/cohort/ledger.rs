@@ -128,8 +128,8 @@ impl Ledger {
     }
 
     /// # Errors
-    /// When a pair has failed.
-    pub fn outcome(&self) -> Result<()> {
+    /// When a pair has failed, or if `strict` a registration by its verdict.
+    pub fn outcome(&self, strict: bool) -> Result<()> {
         let of = self.entries.len();
         let with = |status: Status| -> Vec<&str> {
             let all = self.entries.iter().filter(|entry| entry.status == status);
@@ -148,7 +148,7 @@ impl Ledger {
             ));
         }
         if parts.is_empty() {
-            return Ok(());
+            return if strict { self.verdicts() } else { Ok(()) };
         }
         let help = match outdated.is_empty() {
             true => "the reasons are above; the same command again does these alone",
@@ -159,6 +159,27 @@ impl Ledger {
             true => Failure::defect(what).with_help(help),
             false => Failure::user(what, help),
         })
+    }
+
+    /// # Errors
+    /// When a pair has the verdict that its registration failed.
+    fn verdicts(&self) -> Result<()> {
+        let failed = |entry: &&Entry| {
+            let mut values = self.columns.iter().zip(&entry.values);
+            values.any(|(column, value)| column.name == "verdict" && value == "failed")
+        };
+        let failed: Vec<_> = self.entries.iter().filter(failed).map(|e| e.name.as_str()).collect();
+        match failed.len() {
+            0 => Ok(()),
+            count => Err(Failure::result(
+                format!(
+                    "{count} of {} registrations failed: {}",
+                    self.entries.len(),
+                    failed.join(", ")
+                ),
+                "the results and a report of each are in its folder",
+            )),
+        }
     }
 
     pub(super) fn csv(&self) -> String {
@@ -287,7 +308,7 @@ mod tests {
             Err(Failure::outdated("of an earlier run with other fixed_mask", "add --overwrite")),
         );
         assert!(ledger.csv().contains("\nd,outdated,,,,of an earlier run"), "{}", ledger.csv());
-        let failure = ledger.outcome().expect_err("one failed, one is of other inputs");
+        let failure = ledger.outcome(false).expect_err("one failed, one is of other inputs");
         assert!(
             failure.to_string().contains(
                 "1 of 4 pairs failed: b; 1 of 4 pairs have results of other inputs or settings: d"
@@ -297,5 +318,22 @@ mod tests {
         assert_eq!(failure.exit_code(), 1);
         let json: Value = serde_json::from_str(&ledger.json().expect("plain")).expect("JSON");
         assert_eq!(json[2]["seconds"], 1.5);
+    }
+
+    #[test]
+    fn a_list_with_strict_fails_by_the_verdict_of_a_pair_that_is_done_or_was_there() {
+        const VERDICT: [Column; 1] =
+            [Column { name: "verdict", pointer: "/verdict", digits: Some(0) }];
+        let names = ["a", "b", "c"].map(String::from);
+        let mut ledger = Ledger::new("test", &VERDICT, names, Printer::new(true, false));
+        ledger.end(0, Ok(json!({"verdict": "failed"})));
+        ledger.kept(1, &json!({"verdict": "failed"}));
+        ledger.end(2, Ok(json!({"verdict": "doubtful"})));
+        assert!(ledger.outcome(false).is_ok());
+        let failure = ledger.outcome(true).expect_err("two verdicts");
+        assert!(failure.to_string().contains("2 of 3 registrations failed: a, b"), "{failure}");
+        assert_eq!(failure.exit_code(), 3);
+        ledger.end(2, Err(Failure::user("no image", "look again")));
+        assert_eq!(ledger.outcome(true).expect_err("an input").exit_code(), 1);
     }
 }

@@ -25,6 +25,8 @@ pub struct Cohort<'a> {
     pub folder: Option<&'a Path>,
     /// The file of a pair that the page links to.
     pub report: Option<&'a str>,
+    /// Whether a pair that has failed by its verdict is a failure of the command.
+    pub strict: bool,
     pub devices: usize,
     pub json: bool,
     pub quiet: bool,
@@ -43,7 +45,7 @@ impl Cohort<'_> {
     /// Does the steps of all pairs. `pair` makes one of a line, its name, and a printer that speaks of it alone.
     ///
     /// # Errors
-    /// When the list cannot be used, a device does not open, or a pair has failed.
+    /// When the list cannot be used, a device does not open, or a pair has failed, with `strict` also by its verdict.
     pub fn run<S: Steps<Done: Serialize>>(
         &self,
         steps: &S,
@@ -80,7 +82,7 @@ impl Cohort<'_> {
             printer.note(&format!("results are in {}", folder.display()));
         }
         ledger.print(self.json, self.quiet)?;
-        opened.and_then(|()| ledger.outcome())
+        opened.and_then(|()| ledger.outcome(self.strict))
     }
 }
 

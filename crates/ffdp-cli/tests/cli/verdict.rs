@@ -6,7 +6,7 @@ use ffdp_image::image::{Geometry, Volume};
 use ffdp_image::io::images::{read_volume, write_volume};
 use serde_json::Value;
 
-use crate::support::{Folder, write_pair};
+use crate::support::{Folder, ffdp, write_pair};
 use crate::{register, register_with};
 
 const FEW: [&str; 4] = ["--shrink", "2", "--iterations", "12"];
@@ -37,6 +37,16 @@ fn a_result_that_is_worse_by_the_users_labels_has_failed_and_strict_says_so_by_i
     let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "strict", &strict);
     assert_eq!(run.code, 3, "{}", run.stderr);
     assert!(run.stderr.contains("overlap less") && folder.has("strict/warped.nii.gz"));
+    let list = "fixed,moving,name,fixed_labels,moving_labels\n\
+                fixed.nii.gz,moving.nii.gz,pair,fixed_labels.nii.gz,fixed_labels.nii.gz\n";
+    fs::write(folder.path("pairs.csv"), list).expect("writable");
+    let [list, all] = ["pairs.csv", "all"].map(|name| folder.path(name));
+    let pairs = ["register", "--pairs", &list, "-o", &all, "--no-inverse", "--strict"];
+    for _ in ["done", "kept"] {
+        let run = ffdp(&[&pairs[..], &FEW].concat());
+        assert_eq!(run.code, 3, "{}", run.stderr);
+        assert!(run.stderr.contains("1 of 1 registrations failed: pair"), "{}", run.stderr);
+    }
 }
 
 #[test]

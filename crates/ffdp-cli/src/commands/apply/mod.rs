@@ -160,6 +160,7 @@ pub fn run(request: &ApplyArguments) -> Result<()> {
         columns: &[],
         folder: None,
         report: None,
+        strict: false,
         devices: 1,
         json: false,
         quiet: false,

@@ -220,6 +220,7 @@ pub fn run(request: &MeasureArguments) -> Result<()> {
             columns: &COLUMNS,
             folder: None,
             report: None,
+            strict: false,
             devices: 1,
             json: request.json,
             quiet: false,

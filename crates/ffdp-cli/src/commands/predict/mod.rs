@@ -193,6 +193,7 @@ pub fn run(request: &PredictArguments) -> Result<()> {
             columns: &COLUMNS,
             folder: Some(&request.output),
             report: Some("metrics.json"),
+            strict: false,
             devices: 1,
             json: request.json,
             quiet: request.quiet,

@@ -52,6 +52,7 @@ pub fn run(request: &RegisterArguments, list: &Path) -> Result<()> {
         columns: &COLUMNS,
         folder: Some(&request.output),
         report: Some("report.html"),
+        strict: request.strict,
         devices: meshes.len(),
         json: request.print.json,
         quiet: request.print.quiet,
