@@ -42,8 +42,10 @@ pub use commands::input::Reading;
 pub use device::DeviceChoice;
 pub use failure::Failure;
 pub use nan_policy::NanPolicy;
-pub use report::measures::shows_all;
-pub use result::{Folds, HeldResult, PairVolumes, ResultMeasures, ResultRequest};
+pub use result::{
+    HeldResult, PairVolumes, PredictInputs, Prediction, PredictionMeasures, ResultMeasures,
+    ResultRequest,
+};
 pub use settings::SettingsArguments;
 pub use words::in_any_case;
 

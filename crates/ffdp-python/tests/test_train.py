@@ -1,5 +1,6 @@
 """Training and prediction: those of the command line, by the same settings."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -53,6 +54,9 @@ def test_a_prediction_is_that_of_the_command_line(command, model, pair, tmp_path
     found.transform.write(tmp_path / "warp.nii.gz")
     warps = [np.asanyarray(nibabel.load(of / "warp.nii.gz").dataobj) for of in [tmp_path, out]]
     assert np.array_equal(*warps)
+    metrics = json.loads((out / "metrics.json").read_text())
+    for measure in ["epoch", "phases", "dice", "folds", "verdict", "reasons"]:
+        assert found.metrics[measure] == metrics[measure], measure
     assert [phase["name"] for phase in found.metrics["phases"]] == ["before", "predicted", "refined"]
     assert found.losses == [] and found.settings is None and found.inverse is None
 

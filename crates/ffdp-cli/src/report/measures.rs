@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use ffdp_image::image::{Geometry, Volume};
+use ffdp_image::image::Geometry;
 use ffdp_register::Settings;
-use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::names::{arguments, as_text};
@@ -120,11 +119,4 @@ impl Input {
             bounding_box_mm: geometry.bounding_box_mm(),
         }
     }
-}
-
-/// Where ones on the moving grid, as a map shows them, are whole.
-pub fn shows_all(shown: &Volume) -> Vec<bool> {
-    /// Sums of interpolation weights are rounded.
-    const INSIDE: f32 = 1.0 - 1e-4;
-    shown.data.par_iter().map(|&one| one >= INSIDE).collect()
 }

@@ -14,7 +14,7 @@ use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
 use crate::label_names::LabelNames;
 use crate::printer::Printer;
-use crate::report::measures::shows_all;
+use crate::result::shows_all;
 
 /// A displacement `[3, D, H, W]` in voxels of its grid.
 pub struct Field {

@@ -1,20 +1,18 @@
 //! `ffdp predict`: a trained network registers two images.
 //!
-//! [`found`] is what is written and measured.
+//! [`crate::result`] predicts and measures, `results.rs` has what is written.
 
 mod results;
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use burn::tensor::Device;
 use clap::{ArgGroup, Args};
-use ffdp_burn::transform::{Composite, Step};
-use ffdp_image::image::{LabelMap, Volume};
+use ffdp_image::image::Volume;
 use ffdp_image::io::images::header;
 use ffdp_image::io::{FileRow, check_not_an_input};
 use ffdp_train::RunFolder;
-use ffdp_train::predict::{CheckpointChoice, Predictor, Refinement, refine};
+use ffdp_train::predict::{CheckpointChoice, Predictor};
 use ffdp_train::settings::{Align, parse_size};
 
 use super::input::{Reading, image, labels_on};
@@ -23,12 +21,13 @@ use crate::device::DeviceChoice;
 use crate::disk::{Forecast, Written};
 use crate::failure::Result;
 use crate::json::to_json;
-use crate::label_names::LabelNames;
+use crate::label_names::{LabelNames, NamedOverlap};
 use crate::manifest::{Claim, Identity, place};
 use crate::pairs::named;
 use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::progress::ProgressPrinter;
-use results::{Files, Measures, Phase, Results, summary};
+use crate::result::{PredictInputs, Prediction};
+use results::{Files, Measures, summary};
 
 const HELP: &str = "\
 The images may have any size, spacing and orientation: they are brought onto a grid as the training had \
@@ -161,14 +160,6 @@ impl PredictArguments {
     }
 }
 
-/// The images and labels.
-struct Inputs {
-    fixed: Volume,
-    moving: Volume,
-    fixed_labels: Option<LabelMap>,
-    moving_labels: Option<LabelMap>,
-}
-
 /// What the summary has of a pair.
 const COLUMNS: [Column; 7] = [
     Column { name: "verdict", pointer: "/verdict", digits: Some(0) },
@@ -239,8 +230,8 @@ impl Case {
 impl Steps for Predictions<'_> {
     type Pair = Case;
     type Device = (Device, Predictor);
-    type Read = Inputs;
-    type Computed = Results;
+    type Read = PredictInputs;
+    type Computed = (PredictInputs, Prediction);
     type Done = Measures;
 
     fn open(&self, _: usize, _: &Case) -> Result<(Device, Predictor)> {
@@ -256,7 +247,7 @@ impl Steps for Predictions<'_> {
         OF_A_VOXEL * voxels as u64
     }
 
-    fn read(&self, case: &Case) -> Result<Inputs> {
+    fn read(&self, case: &Case) -> Result<PredictInputs> {
         let voxels = header(case.request.fixed())?.geometry.len() as u64;
         let labels = case.request.moving_labels.is_some();
         let written = Written { displacements: 1, labels, jacobian: false, checkpoint: false };
@@ -270,61 +261,30 @@ impl Steps for Predictions<'_> {
     fn compute(
         &self,
         case: &Case,
-        inputs: Inputs,
+        inputs: PredictInputs,
         (device, predictor): &mut (Device, Predictor),
-    ) -> Result<Results> {
+    ) -> Result<(PredictInputs, Prediction)> {
         let Case { request, files, printer, .. } = case;
         files.prepare()?;
-        predicted(request, inputs, (device, predictor), *printer)
+        let mut progress = ProgressPrinter::new(*printer);
+        let found = Prediction::of(predictor, &inputs, request.refine, device, &mut progress)?;
+        Ok((inputs, found))
     }
 
-    fn finish(&self, case: &Case, mut found: Results) -> Result<Measures> {
-        found.measure_labels(&self.label_names)?;
+    fn finish(
+        &self,
+        case: &Case,
+        (inputs, found): (PredictInputs, Prediction),
+    ) -> Result<Measures> {
+        let named = |overlap| NamedOverlap { overlap, names: self.label_names.clone() };
+        let dice = found.overlap(&inputs)?.map(named);
         case.claim.begin(&[])?;
-        found.write(&case.files)?;
+        let measures = case.files.write(&case.request, found, dice)?;
         case.claim.clone().complete()?;
-        let reasons = &found.measures.assessment.reasons;
+        let reasons = &measures.result.assessment.reasons;
         reasons.iter().for_each(|reason| case.printer.warning(reason));
-        Ok(found.measures)
+        Ok(measures)
     }
-}
-
-fn predicted(
-    request: &PredictArguments,
-    inputs: Inputs,
-    (device, predictor): (&Device, &Predictor),
-    printer: Printer,
-) -> Result<Results> {
-    let Inputs { fixed, moving, .. } = &inputs;
-    let clock = Instant::now();
-    let placed = predictor.placement(fixed, moving);
-    let predicted = predictor.predict(fixed, moving)?;
-    let warp = predicted.to_displacement(&fixed.geometry, device);
-    let mut seconds = vec![("predict", clock.elapsed().as_secs_f64())];
-    let before = Composite::new(vec![Step::Affine(placed)]);
-    let mut phases = vec![
-        Phase::of("before", &before, &inputs, device)?,
-        Phase::of("predicted", &predicted, &inputs, device)?,
-    ];
-    let mut whole = warp;
-    if let Some(iterations) = request.refine {
-        let clock = Instant::now();
-        // The field alone, on the fixed grid: the engine keeps the placement apart.
-        let field = Composite::new(predicted.steps()[..1].to_vec());
-        let displacement = field.to_displacement(&fixed.geometry, device);
-        let from = Refinement { displacement, placed, iterations };
-        let mut progress = ProgressPrinter::new(printer);
-        let images = [fixed, moving];
-        let recipe = &predictor.settings;
-        let refined = refine(images, from, recipe, device, &mut progress)?;
-        seconds.push(("refine", clock.elapsed().as_secs_f64()));
-        let map = refined.transform()?;
-        phases.push(Phase::of("refined", &map, &inputs, device)?);
-        whole = map.to_displacement(&fixed.geometry, device);
-    }
-    let mut results = Results::new(request, predictor, phases, &whole, seconds)?;
-    results.keep_labels(inputs);
-    Ok(results)
 }
 
 fn load(request: &PredictArguments, device: &Device) -> Result<Predictor> {
@@ -339,7 +299,7 @@ fn load(request: &PredictArguments, device: &Device) -> Result<Predictor> {
     Ok(predictor)
 }
 
-fn read(request: &PredictArguments, files: &Files, printer: Printer) -> Result<Inputs> {
+fn read(request: &PredictArguments, files: &Files, printer: Printer) -> Result<PredictInputs> {
     let PredictArguments { fixed_labels, moving_labels, .. } = request;
     let (fixed, moving) = (request.fixed(), request.moving());
     let paths = request.inputs();
@@ -352,7 +312,7 @@ fn read(request: &PredictArguments, files: &Files, printer: Printer) -> Result<I
     let of = |labels: &Option<PathBuf>, image: &Volume, path: &Path| {
         labels.as_ref().map(|labels| labels_on(labels, &image.geometry, path)).transpose()
     };
-    Ok(Inputs {
+    Ok(PredictInputs {
         fixed_labels: of(fixed_labels, &fixed_image, fixed)?,
         moving_labels: of(moving_labels, &moving_image, moving)?,
         fixed: fixed_image,
