@@ -1,8 +1,9 @@
 //! DICOM, read: one series of planes in a folder, or one file as one plane. CT, MR, PET and the like, grey, one frame a
-//! file; pixels as they are, packed by RLE, or JPEG of 8 bits.
+//! file; pixels as they are, packed by RLE, or JPEG of 8 bits. A series with several planes at each place (times,
+//! directions) is an image of four axes.
 //!
 //! The planes lie along the normal of their common orientation (`ImageOrientationPatient`), in the order of
-//! `ImagePositionPatient`; names and `InstanceNumber` do not count. Gaps, several series and planes of another size or
+//! `ImagePositionPatient`; names do not count, `InstanceNumber` only for the order of volumes. Gaps, several series and planes of another size or
 //! orientation are refused by name. Positions are LPS mm and become RAS.
 //!
 //! A reader of our own: of some twenty elements an image needs, it reads those, and compares each length with that of the

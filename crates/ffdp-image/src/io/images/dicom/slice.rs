@@ -10,6 +10,13 @@ use super::elements::{Elements, Tag, fragments};
 use super::{CONVERT, DAMAGED, refuse_syntax, rle};
 use crate::error::{Error, Result};
 
+const INSTANCE: Tag = (0x0008, 0x0018);
+const IMAGE_TYPE: Tag = (0x0008, 0x0008);
+const REPETITION_TIME: Tag = (0x0018, 0x0080);
+const ECHO_TIME: Tag = (0x0018, 0x0081);
+const TEMPORAL_POSITION: Tag = (0x0020, 0x0100);
+const ACQUISITION_NUMBER: Tag = (0x0020, 0x0012);
+const INSTANCE_NUMBER: Tag = (0x0020, 0x0013);
 const SERIES: Tag = (0x0020, 0x000e);
 const SERIES_DESCRIPTION: Tag = (0x0008, 0x103e);
 const POSITION: Tag = (0x0020, 0x0032);
@@ -38,6 +45,14 @@ pub struct Slice {
     pub path: PathBuf,
     /// Identifier and description.
     pub series: (String, String),
+    /// The identifier of this plane alone; empty where none is said.
+    pub instance: String,
+    /// Echo time (ms) and type of image, as they are written.
+    pub contrast: (String, String),
+    /// What may tell volumes apart, the surest first; the last one numbers planes.
+    pub order: [Option<i64>; 3],
+    /// From a volume to the next one; 0 where it is not said.
+    pub repetition_seconds: f64,
     pub form: Form,
     /// Of the first pixel, in LPS mm.
     pub position: [f64; 3],
@@ -144,6 +159,11 @@ impl Slice {
         Ok(Some(Self {
             path: path.to_path_buf(),
             series: (text(SERIES), text(SERIES_DESCRIPTION)),
+            instance: text(INSTANCE),
+            contrast: (text(ECHO_TIME), text(IMAGE_TYPE)),
+            order: [TEMPORAL_POSITION, ACQUISITION_NUMBER, INSTANCE_NUMBER]
+                .map(|tag| one(tag).map(|number| number as i64)),
+            repetition_seconds: one(REPETITION_TIME).map_or(0.0, |ms| ms / 1000.0),
             form,
             position,
             thickness: thickness.filter(|size| *size > 0.0).unwrap_or(1.0),

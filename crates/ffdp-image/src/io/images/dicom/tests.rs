@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::io::images::{DataType, header, read_volume};
+use crate::io::images::{DataType, header, read_volume, read_volumes};
 
 const CT: &str = "1.2.840.10008.5.1.4.1.1.2";
 const EXPLICIT: &str = "1.2.840.10008.1.2.1";
@@ -136,7 +136,7 @@ fn planes_lie_in_the_order_of_their_positions() {
 fn gaps_and_planes_at_one_place_are_named() {
     for (heights, parts) in [
         (&[0.0, 2.0, 4.0, 8.0, 10.0][..], ["2.0000 mm", "4.0000 mm between IM2 and IM3"]),
-        (&[0.0, 2.0, 2.0, 4.0], ["the same one for IM1 and IM2", "several volumes"]),
+        (&[0.0, 2.0, 2.0, 4.0], ["one of each volume: 2", "1 at the place of IM0"]),
     ] {
         let planes: Vec<Plane> = heights.iter().map(|z| plane(*z)).collect();
         let text = Folder::of(&planes).message();
@@ -151,6 +151,60 @@ fn gaps_and_planes_at_one_place_are_named() {
     let tilted = [0.0, 2.0, 4.0].map(|z| plane(z).with_text((0x20, 0x32), &format!("1\\{z}\\{z}")));
     let volume = read_volume(Folder::of(&tilted).path()).expect("sound");
     assert_eq!(volume.geometry.voxel_to_mm().rows()[1], [0.0, -2.0, -2.0, 0.0]);
+}
+
+/// Two planes at each of three times, the second time first.
+fn timed(number: impl Fn(i32, i32) -> ((u16, u16), i32)) -> Vec<Plane> {
+    let planes = [1, 2, 0].into_iter().flat_map(|time| [2, 0].map(|z| (time, z)));
+    let planes = planes.map(|(time, z)| {
+        let (tag, number) = number(time, z);
+        let mut plane = plane(f64::from(z)).with_text(tag, &number.to_string());
+        plane.pixels.iter_mut().for_each(|v| *v += 100 * time as i16);
+        plane.with_text((0x18, 0x80), "2500")
+    });
+    planes.collect()
+}
+
+#[test]
+fn several_planes_at_a_place_are_volumes() {
+    let at_time = |time: i16, z: i16| (0..6).map(move |k| f32::from(k - 3 + 10 * z + 100 * time));
+    let expected: Vec<Vec<f32>> =
+        (0..3).map(|time| at_time(time, 0).chain(at_time(time, 2)).collect()).collect();
+    for number in [
+        // TemporalPositionIdentifier, AcquisitionNumber, and planes numbered as they came, interleaved.
+        |time: i32, _: i32| ((0x20, 0x100), time + 1),
+        |time: i32, _: i32| ((0x20, 0x12), 10 * time),
+        |time: i32, z: i32| ((0x20, 0x13), 2 * time + i32::from(z == 0)),
+    ] {
+        let folder = Folder::of(&timed(number));
+        let found = header(folder.path()).expect("sound");
+        assert_eq!((&*found.dims, found.time_step_seconds), (&[3, 2, 2, 3][..], 2.5));
+        let volumes = read_volumes(folder.path()).expect("sound");
+        assert_eq!(volumes[0].geometry.spacing_mm, [0.5, 2.0, 2.0]);
+        let data: Vec<Vec<f32>> = volumes.into_iter().map(|volume| volume.data).collect();
+        assert_eq!(data, expected);
+    }
+}
+
+#[test]
+fn volumes_that_cannot_be_told_apart_are_refused() {
+    let by_time = |time: i32, _: i32| ((0x20, 0x100), time);
+    let first = |change: &dyn Fn(Plane) -> Plane| {
+        let mut planes = timed(by_time);
+        planes[0] = change(planes[0].clone());
+        Folder::of(&planes).message()
+    };
+    let unordered = Folder::of(&timed(|_, _| ((0x20, 0x13), 1))).message();
+    assert!(unordered.contains("InstanceNumber must order"), "{unordered}");
+    let echo = first(&|plane| plane.with_text((0x18, 0x81), "30"));
+    assert!(echo.contains("of one kind") && echo.contains("TE 30 ms"), "{echo}");
+    let moved = first(&|plane| plane.with_text((0x20, 0x32), "1\\0\\2"));
+    assert!(moved.contains("2.0000 mm away"), "{moved}");
+    let missing = Folder::of(&timed(by_time)[1..]).message();
+    assert!(missing.contains("one of each volume: 3, got 2 at"), "{missing}");
+    let same = timed(by_time).into_iter().map(|plane| plane.with_text((8, 0x18), "1.2.9.1"));
+    let same = Folder::of(&same.collect::<Vec<_>>()).message();
+    assert!(same.contains("each plane must be there once"), "{same}");
 }
 
 #[test]
