@@ -150,7 +150,7 @@ fn volumes(path: &Path, sorted: &[Slice], places: &[Range<usize>]) -> Result<Vec
     Ok(planes.collect())
 }
 
-/// Whether a number tells the volumes apart: differs at a place, and but for that of planes is the same at all places.
+/// Whether a number distinguishes the volumes: it differs at a place, and but for that of planes is the same at all places.
 fn orders(key: usize, sorted: &[Slice], places: &[Range<usize>]) -> bool {
     let values = |place: &Range<usize>| {
         let values: Option<BTreeSet<i64>> =

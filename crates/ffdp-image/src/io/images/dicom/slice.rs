@@ -49,7 +49,7 @@ pub struct Slice {
     pub instance: String,
     /// Echo time (ms) and type of image, as they are written.
     pub contrast: (String, String),
-    /// What may tell volumes apart, the surest first; the last one numbers planes.
+    /// What may distinguish volumes, the surest first; the last one numbers planes.
     pub order: [Option<i64>; 3],
     /// From a volume to the next one; 0 where it is not said.
     pub repetition_seconds: f64,

@@ -187,7 +187,7 @@ fn several_planes_at_a_place_are_volumes() {
 }
 
 #[test]
-fn volumes_that_cannot_be_told_apart_are_refused() {
+fn volumes_without_an_order_or_of_several_kinds_are_refused() {
     let by_time = |time: i32, _: i32| ((0x20, 0x100), time);
     let first = |change: &dyn Fn(Plane) -> Plane| {
         let mut planes = timed(by_time);
