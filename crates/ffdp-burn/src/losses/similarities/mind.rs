@@ -1,13 +1,11 @@
 //! The difference of MIND descriptors as a similarity.
 
 use burn::Tensor;
-use burn::backend::Dispatch;
 use serde::{Deserialize, Serialize};
 
 use crate::losses::{Pair, PairGradients, SimilarityLoss};
-use crate::ops::mind::{CHANNELS, MindOps, bounds_of};
-use crate::ops::mse::squared_difference_sum;
-use crate::ops::{MindOptions, VarianceBounds, mind};
+use crate::ops::mind::{mind_difference, mind_difference_with_gradient};
+use crate::ops::{MindOptions, VarianceBounds};
 use ffdp_image::error::{Error, Result};
 
 /// Mean squared difference of the [MIND descriptors](crate::ops::mind()) of both images, over voxels and the twelve
@@ -34,24 +32,11 @@ fn apart(image: &Tensor<5>) -> Tensor<5> {
     image.clone().reshape([n * c, 1, d, h, w])
 }
 
-impl Mind {
-    /// `sum u |S_a - S_b|^2 / 12` of descriptors.
-    fn difference(a: Tensor<5>, b: Tensor<5>, weights: Option<&Tensor<5>>) -> Tensor<1> {
-        // A weight is the square of a factor of both.
-        let sum = match weights.map(|weights| apart(weights).sqrt()) {
-            None => squared_difference_sum(a, b),
-            Some(root) => squared_difference_sum(a * root.clone(), b * root),
-        };
-        sum.mul_scalar(1.0 / CHANNELS as f64)
-    }
-}
-
 impl SimilarityLoss for Mind {
     /// `sum u |S(moved) - S(fixed)|^2 / 12`.
     fn partial(&self, pair: &Pair) -> Tensor<1> {
-        let describe = |image: &Tensor<5>| mind(apart(image), &self.0);
-        let (moved, fixed) = (describe(&pair.moved), describe(&pair.fixed));
-        Self::difference(moved, fixed, pair.weights.as_ref())
+        let weights = pair.weights.as_ref().map(apart);
+        mind_difference(apart(&pair.moved), apart(&pair.fixed), weights, &self.0)
     }
 
     fn finish(&self, total: Tensor<1>, count: Tensor<1>) -> Tensor<1> {
@@ -81,25 +66,11 @@ impl SimilarityLoss for Mind {
         _slope: &Tensor<1>,
         needs: [bool; 2],
     ) -> (Tensor<1>, PairGradients) {
-        let images = [&pair.moved, &pair.fixed].map(apart);
-        let [moved, fixed] = images.clone().map(|image| mind(image, &self.0));
-        let sum = Self::difference(moved.clone(), fixed.clone(), pair.weights.as_ref());
-        let difference = (moved - fixed).mul_scalar(2.0 / CHANNELS as f64);
-        let difference = match &pair.weights {
-            None => difference,
-            Some(weights) => difference * apart(weights),
-        };
-        let to_image = |image: &Tensor<5>, slope: Tensor<5>| {
-            let bounds = bounds_of(image, &self.0).into_dispatch();
-            let image = image.clone().into_dispatch();
-            let slope = slope.into_dispatch();
-            let patch = self.0.patch();
-            let gradient = <Dispatch as MindOps>::mind_3d_backward(image, bounds, slope, patch);
-            Tensor::<5>::from_dispatch(gradient).reshape(pair.moved.dims())
-        };
-        let to_moved = needs[0].then(|| to_image(&images[0], difference.clone()));
-        let to_fixed = needs[1].then(|| to_image(&images[1], difference.neg()));
-        (sum, [to_moved, to_fixed])
+        let (moved, fixed) = (apart(&pair.moved), apart(&pair.fixed));
+        let weights = pair.weights.as_ref().map(apart);
+        let (sum, gradients) = mind_difference_with_gradient(moved, fixed, weights, &self.0, needs);
+        let joined = |gradient: Tensor<5>| gradient.reshape(pair.moved.dims());
+        (sum, gradients.map(|gradient| gradient.map(joined)))
     }
 }
 

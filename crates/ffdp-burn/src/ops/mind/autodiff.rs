@@ -1,10 +1,12 @@
-//! The chain rule of the descriptors: the image is saved, its distances are recomputed.
+//! The chain rule of the descriptors: the image is saved, its distances are recomputed. That of their difference: the
+//! upstream gradient is one number, so the forward pass saves the finished gradients.
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, TensorMetadata};
 
-use super::{MindOps, MindStorage, Patch};
+use super::{MindCall, MindOps, MindStorage, Patch};
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +29,22 @@ impl<B: MindOps> Vjp<B, 1> for MindVjp {
     }
 }
 
+#[derive(Clone, Copy, Debug)]
+struct DifferenceVjp;
+
+impl<B: MindOps> Vjp<B, 2> for DifferenceVjp {
+    type Saved = [Option<FloatTensor<B>>; 2];
+
+    fn backward(
+        saved: Self::Saved,
+        grad: FloatTensor<B>,
+        _: [bool; 2],
+    ) -> [Option<FloatTensor<B>>; 2] {
+        let grad = B::float_reshape(grad, [1; 5].into());
+        saved.map(|gradient| gradient.map(|gradient| B::float_mul(gradient, grad.clone())))
+    }
+}
+
 impl<B: MindOps, C: CheckpointStrategy> MindOps for Autodiff<B, C> {
     fn mind_variance_3d(image: FloatTensor<Self>, patch: Patch) -> FloatTensor<Self> {
         <FloatTensor<Self>>::new(B::mind_variance_3d(image.into_primitive(), patch))
@@ -45,12 +63,35 @@ impl<B: MindOps, C: CheckpointStrategy> MindOps for Autodiff<B, C> {
         })
     }
 
-    fn mind_3d_backward(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: Patch,
+    fn mind_difference_3d(
+        moved: FloatTensor<Self>,
+        fixed: FloatTensor<Self>,
+        moved_bounds: FloatTensor<Self>,
+        fixed_bounds: FloatTensor<Self>,
+        weights: FloatTensor<Self>,
+        call: MindCall,
     ) -> FloatTensor<Self> {
-        panic!("mind: second-order gradients are not supported")
+        let [of_moved, of_fixed, weights] =
+            [moved_bounds, fixed_bounds, weights].map(|tensor| tensor.into_primitive());
+        record::<B, C, _, 2>(DifferenceVjp, [moved, fixed], |[moved, fixed], needs| {
+            if needs == [false, false] {
+                let sum = B::mind_difference_3d(moved, fixed, of_moved, of_fixed, weights, call);
+                return (sum, [None, None]);
+            }
+            let (sum, to_moved, to_fixed) = B::mind_difference_3d_with_gradient(
+                moved, fixed, of_moved, of_fixed, weights, call, needs,
+            );
+            (sum, [needs[0].then_some(to_moved), needs[1].then_some(to_fixed)])
+        })
+    }
+
+    refuse_second_order! { "mind";
+        fn mind_3d_backward(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, Patch,
+        ) -> FloatTensor<Self>;
+        fn mind_difference_3d_with_gradient(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>,
+            FloatTensor<Self>, MindCall, [bool; 2],
+        ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
     }
 }

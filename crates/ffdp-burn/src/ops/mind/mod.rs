@@ -18,7 +18,15 @@
 //! ```
 //! No gradient reaches the bounds: they are constants of the image. The least of equal distances is the first.
 //!
-//! No distance is stored on the way to the descriptors. Extra memory of the backward pass: 12 and 6 volumes.
+//! Two images are compared by their descriptors `S` and `R`, with weights `u` of the voxels:
+//! ```text
+//! L = sum_p u(p) sum_k (S_k(p) - R_k(p))^2 / 12       g_k = u (S_k - R_k) / 6,  to R its negative
+//! ```
+//! `g` is made where the descriptors are, and never stored.
+//!
+//! No distance is stored on the way to the descriptors. Extra memory of the backward pass: 12 and 6 volumes. Of a
+//! comparison on the GPU: the 12 descriptors of one image, and with a gradient 12 slopes of the other, then those and
+//! 6 volumes; one gradient after the other. On the CPU no descriptors are stored.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
@@ -163,12 +171,23 @@ impl Patch {
     }
 }
 
+/// What a backend is asked for when it compares two images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MindCall {
+    /// How voxels are described.
+    pub patch: Patch,
+    /// How descriptors are stored, where they are.
+    pub storage: MindStorage,
+    /// Whether the weights are an image or an ignored placeholder.
+    pub weighted: bool,
+}
+
 fn descriptor_shape(image: &Shape) -> Shape {
     Shape::from([image[0], CHANNELS, image[2], image[3], image[4]])
 }
 
-/// Backend operations. Shapes: image `[N, 1, D, H, W]`, bounds `[N, 2]` (low, high), descriptors and their gradient
-/// `[N, 12, D, H, W]`.
+/// Backend operations. Shapes: images and weights (or any placeholder) `[N, 1, D, H, W]`, bounds `[N, 2]` (low, high),
+/// descriptors and their gradient `[N, 12, D, H, W]`.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait MindOps: Backend {
     /// `sum_p V(p)` of each image, `[N]`.
@@ -195,6 +214,56 @@ pub trait MindOps: Backend {
         grad: FloatTensor<Self>,
         patch: Patch,
     ) -> FloatTensor<Self>;
+
+    /// `sum u |S - R|^2 / 12`, `[1]`.
+    #[fusion(dtype = computed(moved), shape = Shape::from([1]))]
+    fn mind_difference_3d(
+        moved: FloatTensor<Self>,
+        fixed: FloatTensor<Self>,
+        moved_bounds: FloatTensor<Self>,
+        fixed_bounds: FloatTensor<Self>,
+        weights: FloatTensor<Self>,
+        call: MindCall,
+    ) -> FloatTensor<Self> {
+        let (of_moved, of_fixed, needs) = (moved_bounds, fixed_bounds, [false; 2]);
+        Self::mind_difference_3d_with_gradient(
+            moved, fixed, of_moved, of_fixed, weights, call, needs,
+        )
+        .0
+    }
+
+    /// `sum u |S - R|^2 / 12` `[1]` and its gradients to moved and fixed; a placeholder `[1]` where `needs` is false.
+    #[fusion(meta = gradient_specs)]
+    fn mind_difference_3d_with_gradient(
+        moved: FloatTensor<Self>,
+        fixed: FloatTensor<Self>,
+        moved_bounds: FloatTensor<Self>,
+        fixed_bounds: FloatTensor<Self>,
+        weights: FloatTensor<Self>,
+        call: MindCall,
+        needs: [bool; 2],
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+}
+
+#[cfg(feature = "cube")]
+use burn::backend::fusion::custom::TensorSpec;
+
+#[cfg(feature = "cube")]
+fn gradient_specs(
+    moved: &TensorSpec,
+    fixed: &TensorSpec,
+    _moved_bounds: &TensorSpec,
+    _fixed_bounds: &TensorSpec,
+    _weights: &TensorSpec,
+    _call: &MindCall,
+    needs: &[bool; 2],
+) -> (TensorSpec, TensorSpec, TensorSpec) {
+    let one = |input: &TensorSpec| TensorSpec::new([1].into(), computed(input.dtype));
+    let gradient = |input: &TensorSpec, needed| match needed {
+        true => TensorSpec::new(input.shape.clone(), computed(input.dtype)),
+        false => one(input),
+    };
+    (one(moved), gradient(moved, needs[0]), gradient(fixed, needs[1]))
 }
 
 /// The descriptors of an image, in 0..1: 1 for the two neighbours that are most alike. They do not change when the
@@ -240,11 +309,72 @@ pub fn mind_variance(image: Tensor<5>, options: &MindOptions) -> Tensor<1> {
     Tensor::from_dispatch(<Dispatch as MindOps>::mind_variance_3d(image, options.patch()))
 }
 
+/// `sum u |S(moved) - S(fixed)|^2 / 12`; without weights `u` is 1. Differentiable in both images (first order).
+///
+/// # Shapes
+/// moved, fixed, weights `[N, 1, D, H, W]`; result `[1]`.
+///
+/// # Panics
+/// As [`mind`], or if the shapes differ.
+pub(crate) fn mind_difference(
+    moved: Tensor<5>,
+    fixed: Tensor<5>,
+    weights: Option<Tensor<5>>,
+    options: &MindOptions,
+) -> Tensor<1> {
+    let ([moved, fixed, of_moved, of_fixed, weights], call) =
+        compared([moved, fixed], weights, options);
+    let sum =
+        <Dispatch as MindOps>::mind_difference_3d(moved, fixed, of_moved, of_fixed, weights, call);
+    Tensor::from_dispatch(sum)
+}
+
+/// [`mind_difference`] and its gradients to moved and fixed, where `needs` asks for them, off the tape. Not
+/// differentiable.
+///
+/// # Panics
+/// As [`mind_difference`].
+pub(crate) fn mind_difference_with_gradient(
+    moved: Tensor<5>,
+    fixed: Tensor<5>,
+    weights: Option<Tensor<5>>,
+    options: &MindOptions,
+    needs: [bool; 2],
+) -> (Tensor<1>, [Option<Tensor<5>>; 2]) {
+    let ([moved, fixed, of_moved, of_fixed, weights], call) =
+        compared([moved, fixed], weights, options);
+    let (sum, to_moved, to_fixed) = <Dispatch as MindOps>::mind_difference_3d_with_gradient(
+        moved, fixed, of_moved, of_fixed, weights, call, needs,
+    );
+    let given = |gradient, needed: bool| needed.then(|| Tensor::from_dispatch(gradient));
+    (Tensor::from_dispatch(sum), [given(to_moved, needs[0]), given(to_fixed, needs[1])])
+}
+
+/// What a comparison is given: both images, the bounds of both, weights.
+fn compared(
+    images: [Tensor<5>; 2],
+    weights: Option<Tensor<5>>,
+    options: &MindOptions,
+) -> ([FloatTensor<Dispatch>; 5], MindCall) {
+    let [moved, fixed] = images.each_ref().map(|image| image.dims());
+    assert!(moved == fixed, "mind: moved {moved:?} and fixed {fixed:?} must have the same shape");
+    if let Some(weights) = weights.as_ref().map(|weights| weights.dims()) {
+        assert!(weights == moved, "mind: weights {weights:?} must have the images' {moved:?}");
+    }
+    let (patch, storage, weighted) = (options.patch(), options.storage, weights.is_some());
+    let [of_moved, of_fixed] =
+        images.each_ref().map(|image| bounds_of(image, options).into_dispatch());
+    let [moved, fixed] = images.map(Tensor::into_dispatch);
+    // Bound, but not read where there are no weights.
+    let weights = weights.map_or_else(|| fixed.clone(), Tensor::into_dispatch);
+    ([moved, fixed, of_moved, of_fixed, weights], MindCall { patch, storage, weighted })
+}
+
 /// The bounds `[N, 2]` of `V` for an image.
 ///
 /// # Panics
 /// As [`mind`].
-pub(crate) fn bounds_of(image: &Tensor<5>, options: &MindOptions) -> Tensor<2> {
+fn bounds_of(image: &Tensor<5>, options: &MindOptions) -> Tensor<2> {
     options.check(image);
     let [n, _, d, h, w] = image.dims();
     match options.bounds {

@@ -1,9 +1,10 @@
-//! Exact cases, the formula written out, invariance to contrast, finite differences, and GPU against CPU.
+//! Exact cases, the formula written out, invariance to contrast, finite differences, and GPU against CPU; comparisons
+//! against stored descriptors.
 
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
-use ffdp_kit::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64};
+use ffdp_kit::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64, uniform};
 
 /// Sums of 343 squares in f64, in another order.
 const F64_ROUNDING: f64 = 1e-12;
@@ -304,4 +305,189 @@ fn strided_inputs_give_the_same_result() {
 #[should_panic(expected = "mind: the image must be [N, 1, D, H, W]")]
 fn several_channels_are_refused() {
     mind(cpu(&[0.0; 24], [1, 3, 2, 2, 2]), &MindOptions::default());
+}
+
+/// What of two images and weights is compared.
+type Difference = fn(Tensor<5>, Tensor<5>, Option<Tensor<5>>, &MindOptions) -> Tensor<1>;
+
+/// The formula, of descriptors that are stored.
+fn of_stored(
+    moved: Tensor<5>,
+    fixed: Tensor<5>,
+    weights: Option<Tensor<5>>,
+    options: &MindOptions,
+) -> Tensor<1> {
+    let difference = mind(moved, options) - mind(fixed, options);
+    let squares = difference.clone() * difference;
+    let weighted = match weights {
+        Some(weights) => squares * weights,
+        None => squares,
+    };
+    weighted.sum().mul_scalar(1.0 / CHANNELS as f64)
+}
+
+/// Three times a difference and its gradients to both images, divided by three: the tape scales them.
+fn by_tape(
+    difference: Difference,
+    images: &[Tensor<5>; 2],
+    weights: Option<&Tensor<5>>,
+    options: &MindOptions,
+) -> [Vec<f64>; 3] {
+    let [moved, fixed] = images.clone().map(|image| image.autodiff().require_grad());
+    let weights = weights.cloned().map(Tensor::autodiff);
+    let sum = difference(moved.clone(), fixed.clone(), weights, options);
+    let gradients = sum.clone().mul_scalar(3.0).backward();
+    let to = |image: Tensor<5>| image.grad(&gradients).expect("it is tracked").div_scalar(3.0);
+    [to_f64(sum.inner()), to_f64(to(moved)), to_f64(to(fixed))]
+}
+
+/// Value and gradients by [`mind_difference_with_gradient`], as [`by_tape`] gives them; none that is not needed.
+fn at_once(
+    images: &[Tensor<5>; 2],
+    weights: Option<&Tensor<5>>,
+    options: &MindOptions,
+    needs: [bool; 2],
+) -> [Option<Vec<f64>>; 3] {
+    let [moved, fixed] = images.clone();
+    let (sum, gradients) =
+        mind_difference_with_gradient(moved, fixed, weights.cloned(), options, needs);
+    let [to_moved, to_fixed] = gradients.map(|gradient| gradient.map(to_f64));
+    [Some(to_f64(sum)), to_moved, to_fixed]
+}
+
+/// Two images, with weights and without, as f32 can hold them.
+fn compared_images(shape: [usize; 5]) -> ([Tensor<5>; 2], [Option<Tensor<5>>; 2]) {
+    let len = shape.iter().product();
+    let single = |values: Vec<f64>| -> Vec<f64> {
+        values.into_iter().map(|value| f64::from(value as f32)).collect()
+    };
+    let images = [10, 11].map(|seed| cpu(&single(normal(len, seed)), shape));
+    (images, [None, Some(cpu(&single(uniform(len, 0.0, 1.0, 12)), shape))])
+}
+
+/// Bounds of both kinds, patches and dilations in use.
+fn compared_options() -> Vec<MindOptions> {
+    let fixed = VarianceBounds::Fixed { low: 1e-2, high: 1e30 };
+    let patches = [(0, 1), (1, 2), (2, 3)];
+    let of = |bounds| patches.map(|(r, d)| MindOptions { bounds, ..options(r, d) });
+    [of(VarianceBounds::OfMean), of(fixed)].concat()
+}
+
+#[test]
+fn a_difference_is_that_of_stored_descriptors() {
+    for shape in SHAPES {
+        let (images, both) = compared_images(shape);
+        for (options, weights) in
+            compared_options().iter().flat_map(|o| both.iter().map(move |w| (o, w)))
+        {
+            let weights = weights.as_ref();
+            let label = format!("{shape:?} {options:?}, weights {}", weights.is_some());
+            let expected = by_tape(of_stored, &images, weights, options);
+            let actual = by_tape(mind_difference, &images, weights, options);
+            for (actual, expected) in actual.iter().zip(&expected) {
+                assert_close(&label, actual, expected, F64_ROUNDING);
+            }
+            for needs in [[false, false], [true, false], [false, true], [true, true]] {
+                let label = format!("{label}, needs {needs:?}");
+                let actual = at_once(&images, weights, options, needs);
+                assert_eq!([actual[1].is_some(), actual[2].is_some()], needs, "{label}");
+                for (actual, expected) in actual.iter().zip(&expected) {
+                    if let Some(actual) = actual {
+                        assert_close(&label, actual, expected, F64_ROUNDING);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_difference_on_the_gpu_is_that_of_stored_descriptors() {
+    for ((name, device), shape) in gpu_devices().iter().flat_map(|d| SHAPES.map(|s| (d, s))) {
+        let (images, both) = compared_images(shape);
+        let there =
+            |image: &Tensor<5>| tensor::<5>(&to_f64(image.clone()), shape, device, DType::F32);
+        let on_gpu = images.each_ref().map(there);
+        for (options, weights) in
+            compared_options().iter().flat_map(|o| both.iter().map(move |w| (o, w)))
+        {
+            let label = format!("{name} {shape:?} {options:?}, weights {}", weights.is_some());
+            let expected = by_tape(of_stored, &images, weights.as_ref(), options);
+            let weights = weights.as_ref().map(there);
+            let weights = weights.as_ref();
+            let check = |label: &str, actual: [Option<Vec<f64>>; 3]| {
+                for (i, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+                    let tolerance = if i == 0 { GPU_VALUE } else { GPU_GRADIENT };
+                    if let Some(actual) = actual {
+                        assert_close(label, actual, expected, tolerance);
+                    }
+                }
+            };
+            for needs in [[false, false], [true, false], [false, true], [true, true]] {
+                let label = format!("{label}, needs {needs:?}");
+                check(&label, at_once(&on_gpu, weights, options, needs));
+            }
+            check(&label, by_tape(mind_difference, &on_gpu, weights, options).map(Some));
+        }
+    }
+}
+
+#[test]
+fn a_difference_of_half_precision_is_that_of_the_widened_images() {
+    let shape = [2, 1, 5, 6, 10];
+    let (images, both) = compared_images(shape);
+    for ((name, device), dtype) in
+        devices().iter().flat_map(|device| [DType::F16, DType::BF16].map(|dtype| (device, dtype)))
+    {
+        if !device.supports_dtype(dtype) {
+            continue;
+        }
+        let half =
+            images.each_ref().map(|image| tensor(&to_f64(image.clone()), shape, device, dtype));
+        let wide = half.clone().map(|image: Tensor<5>| image.cast(DType::F32));
+        for weights in &both {
+            let weights = weights
+                .as_ref()
+                .map(|weights| tensor::<5>(&to_f64(weights.clone()), shape, device, DType::F32));
+            let of = |images| at_once(images, weights.as_ref(), &MindOptions::default(), [true; 2]);
+            for (actual, expected) in of(&half).iter().zip(&of(&wide)) {
+                let [actual, expected] = [actual, expected].map(|o| o.as_ref().expect("needed"));
+                assert_close(&format!("{name} {dtype:?}"), actual, expected, 2e-6);
+            }
+        }
+    }
+}
+
+/// Of one of two images at most: those of the other are never stored.
+#[test]
+fn a_difference_of_descriptors_in_half_precision_is_about_the_same() {
+    let shape = [1, 1, 5, 6, 10];
+    let (images, _) = compared_images(shape);
+    for (name, device) in devices() {
+        let images =
+            images.each_ref().map(|i| tensor(&to_f64(i.clone()), shape, &device, DType::F32));
+        for (storage, dtype, rounding) in
+            [(MindStorage::F16, DType::F16, 1e-3), (MindStorage::Bf16, DType::BF16, 1e-2)]
+        {
+            if !device.supports_dtype(dtype) {
+                continue;
+            }
+            let full = MindOptions::default();
+            let stored = MindOptions { storage, ..full };
+            let of = |options| at_once(&images, None, options, [true; 2]);
+            for (actual, expected) in of(&stored).iter().zip(&of(&full)) {
+                let [actual, expected] = [actual, expected].map(|o| o.as_ref().expect("needed"));
+                assert_close(&format!("{name} {storage:?}"), actual, expected, rounding);
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(
+    expected = "mind: moved [1, 1, 2, 3, 4] and fixed [1, 1, 2, 4, 3] must have the same shape"
+)]
+fn images_of_two_shapes_are_not_compared() {
+    let [moved, fixed] = [[1, 1, 2, 3, 4], [1, 1, 2, 4, 3]].map(|shape| cpu(&[0.0; 24], shape));
+    mind_difference(moved, fixed, None, &MindOptions::default());
 }

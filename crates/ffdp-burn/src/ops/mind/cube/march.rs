@@ -1,5 +1,6 @@
 //! One march along z: the squared differences of a plane are summed over the patch's extent along x and y from shared
-//! memory, and a unit keeps those sums of the patch's planes in registers.
+//! memory, and a unit keeps those sums of the patch's planes in registers. Descriptors of two images are compared there
+//! as well: those of one are read, those of the other are never stored.
 
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
@@ -18,8 +19,35 @@ pub(super) enum Purpose {
     Variance,
     /// The descriptors.
     Descriptors,
-    /// `dL/dD` over the voxels of a patch.
+    /// `dL/dD` over the voxels of a patch, where `dL/dS` is given.
     Slopes,
+    /// Where the descriptors `R` of another image are given: the sum of `u |S - R|^2` over the columns of a cube.
+    Difference {
+        /// Whether there are weights to read.
+        weighted: bool,
+        /// Whether `dL/dD` over the voxels of a patch is written, for `L` a twelfth of the sum.
+        gradient: bool,
+    },
+}
+
+impl Purpose {
+    /// Whether cubes have sums.
+    pub(super) const fn sums(self) -> bool {
+        matches!(self, Self::Variance | Self::Difference { .. })
+    }
+
+    /// Whether each voxel has twelve values.
+    pub(super) const fn writes(self) -> bool {
+        !matches!(self, Self::Variance | Self::Difference { gradient: false, .. })
+    }
+
+    const fn compares(self) -> bool {
+        matches!(self, Self::Difference { .. })
+    }
+
+    const fn weighted(self) -> bool {
+        matches!(self, Self::Difference { weighted: true, .. })
+    }
 }
 
 /// The three planes of a tile with its margin, as they lie in shared memory: the one that is summed, those behind and
@@ -101,18 +129,21 @@ fn add_squares(planes: &Shared<[f32]>, sums: &mut Array<f32>, at: u32, #[comptim
     }
 }
 
-/// `image` `[N, D, H, W]`; `output` as [`Purpose`] says.
+/// `image`, `weights` `[N, D, H, W]`, `given`, `output` `[N, 12, D, H, W]`, `totals` one a cube; which of them are read
+/// or written, [`Purpose`] says.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(super) fn march_kernel<T: Float, O: Float>(
+pub(super) fn march_kernel<T: Float, G: Float, O: Float>(
     image: &[T],
     bounds: &[f32],
-    grad: &[f32],
+    given: &[G],
+    weights: &[f32],
     output: &mut [O],
+    totals: &mut [f32],
     size: Extent,
     chunk: u32,
     #[comptime] patch: Patch,
     #[comptime] purpose: Purpose,
-    #[define(T, O)] _kinds: [ElemType; 2],
+    #[define(T, G, O)] _kinds: [ElemType; 3],
 ) {
     let layout = comptime!(Planes::new(patch));
     let at = column(&size, chunk, TILE);
@@ -204,19 +235,31 @@ pub(super) fn march_kernel<T: Float, O: Float>(
             } else {
                 let rate = 1.0f32 / min(max(variance, low), high);
                 let first = at.volume as usize * CHANNELS * len + voxel;
-                if comptime!(purpose == Purpose::Descriptors) {
-                    #[unroll]
-                    for k in 0..CHANNELS {
-                        output[first + k * len] = O::cast_from((-excess[k] * rate).exp());
-                    }
-                } else {
-                    let mut to_variance = 0.0f32;
-                    #[unroll]
-                    for k in 0..CHANNELS {
-                        let weighted = grad[first + k * len] * (-excess[k] * rate).exp();
+                let mut weight = 1.0f32;
+                if comptime!(purpose.weighted()) {
+                    weight = weights[volume + voxel];
+                }
+                let mut squares = 0.0f32;
+                let mut to_variance = 0.0f32;
+                #[unroll]
+                for k in 0..CHANNELS {
+                    let descriptor = (-excess[k] * rate).exp();
+                    if comptime!(purpose == Purpose::Descriptors) {
+                        output[first + k * len] = O::cast_from(descriptor);
+                    } else {
+                        let mut grad = f32::cast_from(given[first + k * len]);
+                        if comptime!(purpose.compares()) {
+                            let difference = descriptor - grad;
+                            squares += difference * difference;
+                            grad = 2.0f32 * per_channel * weight * difference;
+                        }
+                        let weighted = grad * descriptor;
                         to_variance += weighted * excess[k];
                         slopes[k] = -weighted * rate;
                     }
+                }
+                total += weight * squares;
+                if comptime!(purpose != Purpose::Descriptors && purpose.writes()) {
                     let inside = variance >= low && variance <= high;
                     to_variance = select(inside, to_variance * rate * rate * per_channel, 0.0f32);
                     let mut all = 0.0f32;
@@ -236,11 +279,11 @@ pub(super) fn march_kernel<T: Float, O: Float>(
         }
         ahead += 1;
     }
-    if comptime!(purpose == Purpose::Variance) {
+    if comptime!(purpose.sums()) {
         let sum = sum_over_cube(total);
         if UNIT_POS == 0 {
             let cube = (CUBE_POS_Z * CUBE_COUNT_Y + CUBE_POS_Y) * CUBE_COUNT_X + CUBE_POS_X;
-            output[cube as usize] = O::cast_from(sum);
+            totals[cube as usize] = sum;
         }
     }
 }
