@@ -243,9 +243,10 @@ impl Plan {
                     available_bytes,
                     fix: match self.results_host_bytes {
                         Some(_) => format!(
-                            "crop or resample the fixed image to at most {percent:.0} % of its \
-                             voxels, close other programs, or use a machine with more memory (ffdp \
-                             plan shows every level)"
+                            "register with --slabs, which holds parts of the images, crop or \
+                             resample the fixed image to at most {percent:.0} % of its voxels, \
+                             close other programs, or use a machine with more memory (ffdp plan \
+                             shows every level)"
                         ),
                         None => {
                             "give more of the device with --device-memory, store the moments in \
@@ -416,6 +417,7 @@ mod tests {
         let host = Plan { host_available_bytes: Some(plan.host_peak_bytes - 1), ..plan };
         let text = message(host.check_memory());
         assert!(text.contains(&host.host_peak_bytes.to_string()), "{text}");
+        assert!(text.contains("--slabs"), "{text}");
         let text = message(Plan { results_host_bytes: None, ..host }.check_memory());
         assert!(text.contains("--shrink") && !text.contains("crop"), "{text}");
     }
