@@ -37,6 +37,8 @@ ROWS = {
     "svf, quality": "--aligned --preset quality",
     "TransMorph-Small": "small",
     "TransMorph-Small, --refine 50": "small --refine 50",
+    "TransMorph-Large": "large",
+    "TransMorph-Large, --refine 50": "large --refine 50",
     "VoxelMorph": "voxelmorph",
     "VoxelMorph, --refine 50": "voxelmorph --refine 50",
 }
@@ -107,7 +109,7 @@ def evaluate(args):
     for name, flags in ROWS.items():
         if any(row["row"] == name for row in done):
             continue
-        network = name.split(",")[0] in ("TransMorph-Small", "VoxelMorph")
+        network = flags is not None and not flags.startswith("--")
         folder = out / "evaluated" / name.replace(" ", "_").replace(",", "")
         if flags is None:
             command, of = [args.ffdp, "register", *ROWS["greedy"].split()], of_pair
