@@ -86,10 +86,10 @@ def series(volumes, noise):
     return images, numpy.array([rigid(*of) for of in zip(angles, translations)])
 
 
-def by_ffdp(program, file, reference, device):
+def by_ffdp(program, file, reference, device, flags=""):
     with tempfile.TemporaryDirectory() as folder:
         command = [program, "register", "-m", file, "-o", f"{folder}/out", "--reference", reference]
-        subprocess.run([*command, "--device", device, "-q"], check=True)
+        subprocess.run([*command, "--device", device, "-q", *flags.split()], check=True)
         with open(f"{folder}/out/motion.tsv") as table:
             rows = list(csv.DictReader(table, delimiter="\t"))
     numbers = lambda row, what, unit: [float(row[f"{what}_{axis}_{unit}"]) for axis in "xyz"]
@@ -155,6 +155,9 @@ def real(arguments):
         nibabel.save(nibabel.Nifti1Image(images, grid), file)
         rows = [("as it is", lambda: numpy.array([numpy.eye(4)] * images.shape[3]))]
         rows += [(f"ffdp, onto the {to}", lambda to=to: by_ffdp(arguments.ffdp, file, to, arguments.device)) for to in ("mean", "middle")]
+        if arguments.flags:
+            finer = lambda: by_ffdp(arguments.ffdp, file, "mean", arguments.device, arguments.flags)
+            rows.append((f"ffdp {arguments.flags}", finer))
         if arguments.ants:
             rows.append(("ANTs motion_correction", lambda: by_ants(images, spacing)))
         others = None
@@ -177,6 +180,7 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--ants", action="store_true", help="ANTs as well")
     parser.add_argument("--image", help="a real series in place of the object")
+    parser.add_argument("--flags", help="of a further row by `ffdp register`, with --image")
     arguments = parser.parse_args()
     if arguments.image:
         return real(arguments)
