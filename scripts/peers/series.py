@@ -8,8 +8,13 @@ Of a real series (`--image`) nobody knows the motion. All volumes are sampled by
 through the maps of each, and what still changes is measured where the mean is bright: the standard deviation over time,
 its linear trend taken out, and the change from a volume to the next, both in percent of the mean.
 
+With `--known` the real series is moved: its mean, sampled through motion of so many mm and degrees (SciPy, cubic
+splines), with what every volume differs from the mean as its noise. Errors are those of the object, where they are
+measured at the corners of half the grid.
+
     python scripts/peers/series.py --ffdp target/release/ffdp --volumes 20 --ants
     python scripts/peers/series.py --ffdp target/release/ffdp --image bold.nii.gz --ants
+    python scripts/peers/series.py --ffdp target/release/ffdp --image bold.nii.gz --known 2 --ants
 """
 
 import argparse
@@ -52,6 +57,20 @@ def rigid(angles, translation):
     return map
 
 
+def motion(random, volumes, most):
+    """Maps of a head that drifts up to so many mm and degrees, with three jumps of a third of it."""
+    def walk():
+        steps = numpy.cumsum(random.normal(size=(volumes, 3)), 0)
+        steps -= steps.mean(0)
+        return most * steps / numpy.abs(steps).max()
+
+    translations, angles = walk(), numpy.deg2rad(walk())
+    for jump in random.integers(1, volumes, 3):
+        translations[jump:] += 0.35 * most * random.normal(size=3)
+        angles[jump:] += numpy.deg2rad(0.35 * most * random.normal(size=3))
+    return numpy.array([rigid(*of) for of in zip(angles, translations)])
+
+
 def series(volumes, noise):
     """The volumes, and for each the map from the object at rest to where it is."""
     random = numpy.random.default_rng(1)
@@ -67,23 +86,29 @@ def series(volumes, noise):
         balls = sum(-0.5 * numpy.exp(-((points - ball) ** 2).sum(1) / 162) for ball in BALLS)
         return 1000 * edge * numpy.clip(1 + 0.25 * texture + balls, 0.05, None)
 
-    def walk():
-        steps = numpy.cumsum(random.normal(size=(volumes, 3)), 0)
-        steps -= steps.mean(0)
-        return 2 * steps / numpy.abs(steps).max()
-
-    translations, angles = walk(), numpy.deg2rad(walk())
-    for jump in random.integers(1, volumes, 3):
-        translations[jump:] += 0.7 * random.normal(size=3)
-        angles[jump:] += numpy.deg2rad(0.7 * random.normal(size=3))
+    truth = motion(random, volumes, 2)
     points = numpy.indices(SIZE).reshape(3, -1).T * SPACING + FIRST
     images = numpy.zeros((*SIZE, volumes), numpy.int16)
-    moved = lambda k: at((points - translations[k]) @ rotation(angles[k]))
+    moved = lambda k: at((points - truth[k, :3, 3]) @ truth[k, :3, :3])
     # The arithmetic of arrays runs in parallel; the noise comes in the order of the volumes.
     for k, values in enumerate(ThreadPool().imap(moved, range(volumes))):
         values += noise * random.normal(size=len(values))
         images[..., k] = numpy.round(values).reshape(SIZE)
-    return images, numpy.array([rigid(*of) for of in zip(angles, translations)])
+    return images, truth
+
+
+def moved_mean(images, spacing, most):
+    """The mean of a real series under known motion, with each volume's own noise; and the maps."""
+    size = numpy.array(images.shape[:3])
+    mean = images.mean(3, dtype=numpy.float32)
+    truth = motion(numpy.random.default_rng(1), images.shape[3], most)
+    points = (numpy.indices(size).reshape(3, -1).T - (size - 1) / 2) * spacing
+
+    def moved(k):
+        at = (points - truth[k, :3, 3]) @ truth[k, :3, :3] / spacing + (size - 1) / 2
+        return map_coordinates(mean, at.T, mode="nearest").reshape(size) + images[..., k] - mean
+
+    return numpy.stack(list(ThreadPool().imap(moved, range(len(truth)))), 3).astype(numpy.float32), truth
 
 
 def by_ffdp(program, file, reference, device, flags=""):
@@ -144,32 +169,41 @@ def changes(images, maps, spacing):
     return [100 * numpy.median(of / mean) for of in (rest.std(0), steps)]
 
 
-def real(arguments):
-    """A real series by each program."""
-    image = nibabel.load(arguments.image)
-    images, spacing = numpy.asanyarray(image.dataobj), numpy.array(image.header.get_zooms()[:3], float)
+def programs(arguments, file, images, spacing):
+    """Names, and what finds the maps."""
+    by = lambda to, flags="": lambda: by_ffdp(arguments.ffdp, file, to, arguments.device, flags)
+    rows = [(f"ffdp, onto the {to}", by(to)) for to in ("mean", "middle")]
+    rows += [(f"ffdp {flags}", by("mean", flags)) for flags in arguments.flags]
+    if arguments.device != "cpu":
+        # The first run compiles kernels, which are kept on disk.
+        rows.insert(0, rows[0])
+    if arguments.ants:
+        rows.append(("ANTs motion_correction", lambda: by_ants(images, spacing)))
+    return rows
+
+
+def compare(arguments, images, spacing, truth, half_axes):
+    """Each program on one series; without the truth by what still changes."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "series.nii.gz"
         grid = numpy.diag([*spacing, 1.0])
         grid[:3, 3] = -(numpy.array(images.shape[:3]) - 1) / 2 * spacing
         nibabel.save(nibabel.Nifti1Image(images, grid), file)
-        rows = [("as it is", lambda: numpy.array([numpy.eye(4)] * images.shape[3]))]
-        rows += [(f"ffdp, onto the {to}", lambda to=to: by_ffdp(arguments.ffdp, file, to, arguments.device)) for to in ("mean", "middle")]
-        if arguments.flags:
-            finer = lambda: by_ffdp(arguments.ffdp, file, "mean", arguments.device, arguments.flags)
-            rows.append((f"ffdp {arguments.flags}", finer))
-        if arguments.ants:
-            rows.append(("ANTs motion_correction", lambda: by_ants(images, spacing)))
+        rest = numpy.array([numpy.eye(4)] * images.shape[3])
         others = None
-        for name, method in rows:
+        for name, method in [("as it is", lambda: rest), *programs(arguments, file, images, spacing)]:
             start, begun = processor_seconds(), time.monotonic()
             maps = method()
             used, seconds = processor_seconds() - start, time.monotonic() - begun
-            deviation, step = changes(images, maps, spacing)
-            apart = errors(maps, maps if others is None else others, numpy.array(images.shape[:3]) / 2 * spacing)
-            others = maps
-            print(f"{name}: {deviation:.3f} % over time, {step:.3f} % a step; {apart.mean():.3f} mm from the row above; "
-                  f"{seconds:.1f} s, {used:.1f} s of processor time", flush=True)
+            if truth is None:
+                deviation, step = changes(images, maps, spacing)
+                apart = errors(maps, maps if others is None else others, half_axes).mean()
+                others = maps
+                result = f"{deviation:.3f} % over time, {step:.3f} % a step; {apart:.3f} mm from the row above"
+            else:
+                found = errors(maps, truth, half_axes)
+                result = f"mean {found.mean():.3f}, 95 % {numpy.percentile(found, 95):.3f}, most {found.max():.3f} mm"
+            print(f"{name}: {result}; {seconds:.1f} s, {used:.1f} s of processor time", flush=True)
 
 
 def main():
@@ -180,28 +214,18 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--ants", action="store_true", help="ANTs as well")
     parser.add_argument("--image", help="a real series in place of the object")
-    parser.add_argument("--flags", help="of a further row by `ffdp register`, with --image")
+    parser.add_argument("--known", type=float, help="moved by so many mm and degrees, with --image")
+    parser.add_argument("--flags", action="append", default=[], help="of a further row by `ffdp register`")
     arguments = parser.parse_args()
-    if arguments.image:
-        return real(arguments)
-    images, truth = series(arguments.volumes, arguments.noise)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "series.nii.gz"
-        grid = numpy.diag([*SPACING, 1.0])
-        grid[:3, 3] = FIRST
-        nibabel.save(nibabel.Nifti1Image(images, grid), file)
-        rows = [(f"ffdp, onto the {to}", lambda to=to: by_ffdp(arguments.ffdp, file, to, arguments.device)) for to in ("mean", "middle")]
-        if arguments.device != "cpu":
-            # The first run compiles kernels, which are kept on disk.
-            rows.insert(0, rows[0])
-        if arguments.ants:
-            rows.append(("ANTs motion_correction", lambda: by_ants(images, SPACING)))
-        for name, method in rows:
-            start, begun = processor_seconds(), time.monotonic()
-            found = errors(method(), truth)
-            used, seconds = processor_seconds() - start, time.monotonic() - begun
-            print(f"{name}: mean {found.mean():.3f}, 95 % {numpy.percentile(found, 95):.3f}, "
-                  f"most {found.max():.3f} mm; {seconds:.1f} s, {used:.1f} s of processor time", flush=True)
+    if not arguments.image:
+        images, truth = series(arguments.volumes, arguments.noise)
+        return compare(arguments, images, SPACING, truth, HALF_AXES)
+    image = nibabel.load(arguments.image)
+    images, spacing = numpy.asanyarray(image.dataobj), numpy.array(image.header.get_zooms()[:3], float)
+    half_axes, truth = numpy.array(images.shape[:3]) / 2 * spacing, None
+    if arguments.known:
+        images, truth = moved_mean(images, spacing, arguments.known)
+    compare(arguments, images, spacing, truth, half_axes)
 
 
 if __name__ == "__main__":

@@ -48,10 +48,9 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Voxels along the longest axis on the last level of a motion: about two thirds of those of an echo-planar image.
-/// Its smoothing (a standard deviation of half a voxel of the level) keeps the noise from drawing the volumes to where
-/// the interpolation blurs it.
-const FINE_VOXELS: usize = 48;
+/// Voxels along the longest axis with which the last level is fine enough: those of an echo-planar image of high
+/// resolution. Of smaller volumes the last level has nearly all voxels.
+const FINE_VOXELS: usize = 128;
 
 /// How a series is registered to itself: rigid, by the squared difference, for its volumes have one contrast. An affine
 /// stage and a deformation follow for those who want more; what comes after the stage that is wanted is left out.
