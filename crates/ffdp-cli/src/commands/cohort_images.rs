@@ -11,6 +11,7 @@ use ffdp_image::io::images::header;
 
 use super::input::{Reading, image_and_warnings, labels_on};
 use crate::failure::{Failure, Result};
+use crate::file_version::FileVersion;
 use crate::manifest::place;
 use crate::pairs::{name_of, stem};
 use crate::printer::Printer;
@@ -92,6 +93,13 @@ impl Images for ImageFiles {
 
     fn name(&self, index: usize) -> String {
         self.entries[index].name.clone()
+    }
+
+    fn version(&self, index: usize) -> String {
+        let Entry { name, image, labels } = &self.entries[index];
+        let versions = [Some(image), labels.as_ref()].into_iter().flatten();
+        let versions: Vec<_> = versions.map(|file| FileVersion::of(file)).collect();
+        format!("{name} {versions:?}")
     }
 
     fn read(&self, index: usize) -> ffdp_image::Result<Subject> {

@@ -192,7 +192,7 @@ pub fn run(request: &PredictArguments) -> Result<()> {
         };
         return cohort.run(&predictions, |row, name, printer| {
             let case = Case::new(request.of_pair(row, name), printer)?;
-            let metrics = case.claim.is_done()?.then(|| case.files.read_metrics()).flatten();
+            let metrics = case.claim.is_done(case.printer)?.then(|| case.files.read_metrics()).flatten();
             Ok(metrics.map_or_else(|| Pair::Open(case), Pair::Kept))
         });
     }

@@ -97,7 +97,7 @@ impl Case {
 
     /// Whether its results are there.
     pub fn is_done(&self) -> Result<bool> {
-        self.claim.as_ref().map_or(Ok(false), Claim::is_done)
+        self.claim.as_ref().map_or(Ok(false), |claim| claim.is_done(self.printer))
     }
 }
 
