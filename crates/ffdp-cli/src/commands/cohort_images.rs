@@ -74,6 +74,15 @@ impl ImageFiles {
         &self.entries[index].image
     }
 
+    /// Demands an image of several volumes, one of these or `target`, where a volume is chosen.
+    ///
+    /// # Errors
+    /// As [`Reading::check_volume`].
+    pub fn check_volume(&self, target: Option<&Path>) -> Result<()> {
+        let images = self.entries.iter().map(|entry| &*entry.image);
+        self.reading.check_volume(images.chain(target))
+    }
+
     /// Whether there are labels.
     pub fn has_labels(&self) -> bool {
         self.entries.iter().any(|entry| entry.labels.is_some())

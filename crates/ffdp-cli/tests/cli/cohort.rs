@@ -295,6 +295,54 @@ fn a_pair_whose_input_was_rewritten_in_place_is_done_again() {
 }
 
 #[test]
+fn flags_and_columns_of_a_list_without_an_effect_are_refused_or_said() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let (list, out) = (folder.path("pairs.csv"), folder.path("out"));
+    let names = folder.path("names.csv");
+    fs::write(&names, "id,name\n1,Cortex\n").expect("writable");
+    let images = "fixed.nii.gz,moving.nii.gz";
+    let one = |more: &str| format!("fixed,moving{more}\n{images}");
+    let cases: &[(String, &[&str], &[&str])] = &[
+        (one(""), &["--label-names", &names], &["--label-names", "no line", "fixed_labels"]),
+        (one(""), &["--label-terms", "1,2"], &["--label-terms", "fixed_labels"]),
+        (one(""), &["--landmark-sigma", "1"], &["--landmark-sigma 1", "fixed_landmarks"]),
+        (
+            one(",fixed_labels") + ",fixed_labels.nii.gz",
+            &[],
+            &["fixed_labels has no effect without moving_labels"],
+        ),
+        (
+            one(",fixed_landmarks") + ",points.csv",
+            &[],
+            &["fixed_landmarks has no effect without moving_landmarks"],
+        ),
+        // One line has labels, the other one would not be driven by any.
+        (
+            one(",name,fixed_labels,moving_labels")
+                + &format!(",a,fixed_labels.nii.gz,moving_labels.nii.gz\n{images},b,,"),
+            &["--label-terms", "1,2"],
+            &["1 of 2 pairs failed: b", "there are no label maps"],
+        ),
+    ];
+    for (text, more, words) in cases {
+        fs::write(&list, format!("{text}\n")).expect("writable");
+        let run = register(&list, &out, more);
+        assert_eq!(run.code, 1, "{text}: {}", run.stderr);
+        for word in *words {
+            assert!(run.stderr.contains(word), "{text}: no {word:?} in {}", run.stderr);
+        }
+    }
+    // A column of other commands is no typing error, and said to be ignored.
+    fs::write(&list, format!("fixed,moving,mask,part\n{images},fixed.nii.gz,train\n")).expect("it");
+    let run = register(&list, &folder.path("masked"), &[]);
+    run.succeeded();
+    let note = "columns that this command does not read are ignored: mask";
+    let said: String = run.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains(note) && !said.contains("part,"), "{}", run.stderr);
+}
+
+#[test]
 fn a_list_with_a_mistyped_column_is_refused_before_anything_is_read() {
     let folder = Folder::new();
     let list = folder.path("pairs.csv");
