@@ -13,6 +13,7 @@ mod commands;
 mod device;
 mod disk;
 mod failure;
+mod file_version;
 mod hash;
 mod help;
 mod hosts;

@@ -15,8 +15,10 @@ use ffdp_image::io::{check_not_an_input, is_zarr_name, write_text};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
+use crate::file_version::FileVersion;
 use crate::json::to_json;
 use crate::leftovers::remove_leftovers;
+use crate::printer::Printer;
 use crate::time::{unix_seconds, utc};
 
 /// The name of the file.
@@ -53,6 +55,15 @@ pub fn place(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()).display().to_string()
 }
 
+/// Files by their [`place`], as they were when they were to be read; without those behind an address.
+pub type Inputs = BTreeMap<String, FileVersion>;
+
+/// The files as they are now.
+pub fn inputs<'a>(files: impl IntoIterator<Item = &'a Path>) -> Inputs {
+    let files = files.into_iter();
+    files.filter_map(|file| Some((place(file), FileVersion::of(file)?))).collect()
+}
+
 /// How far a run has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -72,6 +83,8 @@ pub struct Manifest {
     time: String,
     state: State,
     request: Identity,
+    /// What is read, as it was when the run claimed its folder.
+    inputs: Inputs,
     /// Relative to the folder.
     files: Vec<String>,
 }
@@ -85,6 +98,7 @@ struct Earlier {
     time: String,
     state: Option<State>,
     request: BTreeMap<String, String>,
+    inputs: Inputs,
     files: Vec<String>,
 }
 
@@ -127,6 +141,7 @@ impl Claim {
             time: utc(unix_seconds()),
             state: State::Unfinished,
             request,
+            inputs: self::inputs(inputs.iter().copied()),
             files: files.iter().map(|file| relative(folder, file)).collect(),
         };
         let there = Earlier::read(folder)?;
@@ -182,14 +197,37 @@ impl Claim {
         self.write(&self.manifest)
     }
 
-    /// Whether the results of the very run that has this claim are there, complete.
-    pub fn is_done(&self) -> Result<bool> {
-        let there = Earlier::read(&self.folder)?;
-        Ok(there.is_some_and(|there| {
+    /// Whether the results of the very run that has this claim are there, complete, of its inputs as they are now. Where
+    /// an input was changed since, that is reported: the run is to be done again.
+    pub fn is_done(&self, printer: Printer) -> Result<bool> {
+        let there = Earlier::read(&self.folder)?.filter(|there| {
             there.state == Some(State::Complete)
                 && there.is_of(&self.manifest)
                 && there.files.iter().all(|file| self.folder.join(file).exists())
-        }))
+        });
+        let Some(there) = there else { return Ok(false) };
+        let changed = self.changed_inputs(&there);
+        if !changed.is_empty() {
+            let (folder, changed) = (self.folder.display(), changed.join(", "));
+            printer.warning(&format!(
+                "{folder}: changed since its results were made: {changed}; it is done again"
+            ));
+        }
+        Ok(changed.is_empty())
+    }
+
+    /// The inputs that are not as an earlier run has read them. One that this run did not list is of an older version: it
+    /// is compared with the time of the list.
+    fn changed_inputs(&self, there: &Earlier) -> Vec<String> {
+        let listed = FileVersion::of(&self.folder.join(MANIFEST));
+        let is_newer =
+            |now: &FileVersion| listed.is_some_and(|list| now.modified_ns > list.modified_ns);
+        let is_changed = |(file, now): &(&String, &FileVersion)| match there.inputs.get(*file) {
+            Some(then) => then != *now,
+            None => is_newer(now),
+        };
+        let changed = self.manifest.inputs.iter().filter(is_changed);
+        changed.map(|(file, _)| file.clone()).collect()
     }
 
     /// Bytes of what the earlier run has left.
@@ -360,6 +398,8 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use super::*;
 
     /// A claim of a run that is known by `settings`.
@@ -454,6 +494,49 @@ mod tests {
         assert!(left.exists(), "a claim removes nothing");
         claim.begin(&[]).expect("writable");
         assert!(!left.exists());
+    }
+
+    #[test]
+    fn results_of_an_input_that_was_rewritten_in_place_are_not_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (out, input) = (folder.path().join("out"), folder.path().join("fixed.nii"));
+        fs::create_dir(&out).expect("writable");
+        fs::write(&input, "before").expect("writable");
+        let claim = || {
+            let what = ("register", Identity::from([("fixed", place(&input))]));
+            Claim::new(&out, what, &[&out.join("warped.nii.gz")], &[&input], Existing::Refuse)
+                .expect("its own folder")
+        };
+        let is_done = || claim().is_done(Printer::new(true, false)).expect("a list");
+        let done = || {
+            let claim = claim();
+            claim.begin(&[]).expect("writable");
+            fs::write(out.join("warped.nii.gz"), "a result").expect("writable");
+            claim.complete().expect("writable");
+        };
+        assert!(!is_done(), "nothing was done");
+        done();
+        assert!(is_done());
+        fs::write(&input, "after it").expect("writable");
+        assert!(!is_done(), "another size");
+        done();
+        assert!(is_done());
+        let (now, minute) = (SystemTime::now(), Duration::from_secs(60));
+        let change_at = |time| {
+            let file = fs::File::options().write(true).open(&input).expect("writable");
+            file.set_modified(time).expect("a time of the file system");
+        };
+        change_at(now + minute);
+        assert!(!is_done(), "the same size at another time");
+        done();
+        // The list of an older version has no inputs: one that is newer than the list is another one.
+        let text = fs::read_to_string(out.join(MANIFEST)).expect("written");
+        let mut list: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        list.as_object_mut().expect("an object").remove("inputs");
+        fs::write(out.join(MANIFEST), list.to_string()).expect("writable");
+        assert!(!is_done(), "newer than the list");
+        change_at(now - minute);
+        assert!(is_done(), "older than the list");
     }
 
     #[test]

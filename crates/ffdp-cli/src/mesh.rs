@@ -40,8 +40,13 @@ impl MeshArguments {
     /// Whether the images may be cut, so that the device need not hold all at once.
     pub fn cuts(&self) -> bool {
         self.device_memory.is_some()
-            || self.all().len() > 1
+            || self.has_several_devices()
             || self.shards.is_some_and(|shards| shards > 1)
+    }
+
+    /// Whether there is more than one device.
+    pub fn has_several_devices(&self) -> bool {
+        self.all().len() > 1
     }
 
     /// Every device for itself, as often as it is named: where each has pairs of its own.

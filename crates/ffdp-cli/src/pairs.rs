@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use ffdp_image::io::{FileList, FileRow};
+use ffdp_image::io::{FileList, FileRow, LIST_COLUMNS};
 
 use crate::failure::{Failure, Result};
 use crate::printer::Printer;
@@ -60,6 +60,39 @@ pub fn read_named(
         Err(Failure::user(what, "distinguish pairs by a column `name`").about(list))
     });
     named.collect()
+}
+
+/// Notes the columns that lists may have, of which this one fills some that its command does not read.
+pub fn note_unread((list, rows): (&Path, &[(String, FileRow)]), read: &[&str], printer: Printer) {
+    // `part` is that of a training: lists are shared with it.
+    let is_read = |column: &str| read.contains(&column) || ["name", "part"].contains(&column);
+    let fills = |column: &&str| rows.iter().any(|(_, row)| row.text(column).is_some());
+    let unread = LIST_COLUMNS.into_iter().filter(|column| !is_read(column)).filter(fills);
+    let unread: Vec<&str> = unread.collect();
+    if !unread.is_empty() {
+        let (list, unread) = (list.display(), unread.join(", "));
+        printer.note(&format!(
+            "{list}: columns that this command does not read are ignored: {unread}"
+        ));
+    }
+}
+
+/// Demands of a line that what it fills in has an effect: of each column, that one of those that it goes with is filled.
+///
+/// # Errors
+/// For the first that has none.
+pub fn check_effects(row: &FileRow, needs: &[(&str, &[&str])]) -> Result<()> {
+    let fills = |column: &str| row.text(column).is_some();
+    let idle = needs
+        .iter()
+        .find(|(column, others)| fills(column) && !others.iter().any(|other| fills(other)));
+    match idle {
+        None => Ok(()),
+        Some((column, others)) => {
+            let what = format!("{column} has no effect without {}", others.join(" or "));
+            Err(row.error(&what, "fill in both, or neither").into())
+        }
+    }
 }
 
 /// The name of a NIfTI file without what says that it is one.

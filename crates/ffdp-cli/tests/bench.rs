@@ -151,6 +151,84 @@ fn a_network_is_compared_on_the_whole_image_and_in_patches() {
         assert!(number(&rows, method, spacing_mm, "sd_log_jacobian") > 0.0, "{method}");
         assert!(number(&rows, method, spacing_mm, "seconds") > 0.0, "{method}");
     }
+    // Another training of such a network has the same name.
+    let other = folder.path("other");
+    ffdp(&[&["train", "--data", &data, "--output", &other, "--seed", "1"], &epoch[..]].concat())
+        .succeeded();
+    let run = bench(&folder, &["--methods", "network", "--model", &other]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    for word in ["with VoxelMorph already", "run/checkpoint", "other/checkpoint"] {
+        assert!(run.stderr.contains(word), "no {word:?} in {}", run.stderr);
+    }
+}
+
+#[test]
+fn rows_of_files_that_were_rewritten_in_place_are_made_again() {
+    let folder = Folder::new();
+    subjects(&folder);
+    bench(&folder, &["--methods", "identity,affine"]).succeeded();
+    let before = self::rows(&folder);
+    // Another brain under the name of the moving image: at the fine resolution alone.
+    let [image, labels] = ["", "_labels"].map(|what| {
+        let file = |subject: &str| folder.path(&format!("data/4mm/{subject}{what}.nii.gz"));
+        let list = fs::read_to_string(folder.path("data/4mm/pairs.csv")).expect("written");
+        let line = list.lines().nth(1).expect("a pair").to_string();
+        let name = |at: usize| {
+            let cell = line.split(',').nth(at).expect("four files").to_string();
+            cell.trim_end_matches(".nii.gz").to_string()
+        };
+        (file(&name(0)), file(&name(1)))
+    });
+    for (fixed, moving) in [image, labels] {
+        fs::copy(fixed, moving).expect("both are there");
+    }
+    let run = bench(&folder, &["--methods", "identity"]);
+    run.succeeded();
+    let after = self::rows(&folder);
+    assert_eq!(after.len(), before.len(), "in the place of the old ones: {after:?}");
+    assert_eq!(number(&after, "identity", 4.0, "dice"), 1.0, "a brain on itself");
+    let coarse = |rows: &[Value]| number(rows, "identity", 8.0, "dice");
+    assert_eq!(coarse(&after), coarse(&before), "those of other files stay");
+    // What was not asked for is not made again, and said to be of other files.
+    for word in ["at 4 mm with affine", "changed since", "--methods"] {
+        assert!(run.stderr.contains(word), "no {word:?} in {}", run.stderr);
+    }
+    let run = bench(&folder, &["--methods", "identity,affine"]);
+    run.succeeded();
+    assert!(!run.stderr.contains("changed since"), "{}", run.stderr);
+}
+
+#[test]
+fn a_row_of_other_files_under_the_same_name_is_no_row_of_these() {
+    let folder = Folder::new();
+    subjects(&folder);
+    bench(&folder, &["--methods", "identity"]).succeeded();
+    fs::rename(folder.path("data"), folder.path("elsewhere")).expect("ours");
+    let [list, out] = ["elsewhere/8mm/pairs.csv", "out"].map(|name| folder.path(name));
+    let base = ["bench", "registration", &list, "-o", &out, "--device", "cpu"];
+    let run = ffdp(&[&base[..], &["--methods", "identity"]].concat());
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    for word in ["there is a row of", "in place of", "another output folder"] {
+        assert!(run.stderr.contains(word), "no {word:?} in {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_model_that_no_method_uses_and_methods_without_a_row_are_refused() {
+    let folder = Folder::new();
+    subjects(&folder);
+    let (list, out) = (folder.path("data/8mm/pairs.csv"), folder.path("out"));
+    let base = ["bench", "registration", &list, "-o", &out, "--device", "cpu", "--methods"];
+    for (more, words) in [
+        (&["greedy", "--model", "run"][..], ["--model run", "network"]),
+        (&["identity,upsampled"], ["--methods upsampled", "finer resolution"]),
+    ] {
+        let run = ffdp(&[&base[..], more].concat());
+        assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);
+        for word in words {
+            assert!(run.stderr.contains(word), "{more:?}: no {word:?} in {}", run.stderr);
+        }
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@
 mod apply;
 #[path = "cli/cohort.rs"]
 mod cohort;
+#[path = "cli/effect.rs"]
+mod effect;
 #[path = "cli/flags.rs"]
 mod flags;
 #[path = "cli/folders.rs"]

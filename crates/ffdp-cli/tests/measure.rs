@@ -219,6 +219,65 @@ fn requests_that_have_no_answer_are_refused_with_the_reason() {
 }
 
 #[test]
+fn flags_and_columns_without_an_effect_are_refused() {
+    let folder = Folder::new();
+    pair(&folder);
+    let points = folder.path("points.csv");
+    std::fs::write(&points, "x,y,z\n1,2,3\n").expect("writable");
+    let landmarks = ["--landmarks", &points, &points];
+    let cases: &[(&[&str], &[&str])] = &[
+        (&[&IMAGES[..], &WARPS[..2], &["-t", "back.nii.gz"]].concat(), &["--transform", "--warp"]),
+        (&[&landmarks[..], &["--resample"]].concat(), &["--resample", "neither an image"]),
+        (&[&LABELS[..], &["--volume", "1"]].concat(), &["--volume 1", "no image"]),
+        (&[&LABELS[..], &["--nan-policy", "zero"]].concat(), &["--nan-policy zero", "no image"]),
+        (&[&IMAGES[..], &["--nan-policy", "mask"]].concat(), &["--nan-policy mask", "weights"]),
+        (&[&IMAGES[..], &["--volume", "1"]].concat(), &["--volume 1", "more than one volume"]),
+    ];
+    for (arguments, words) in cases {
+        let run = measure(&folder, arguments);
+        assert!(run.code == 1 && run.stdout.is_empty(), "{arguments:?}: {}", run.stderr);
+        for word in *words {
+            assert!(run.stderr.contains(word), "{arguments:?}: no {word:?} in {}", run.stderr);
+        }
+    }
+    // Of a list the columns say what there is.
+    let list = folder.path("list.csv");
+    let images = "fixed.nii.gz,moving.nii.gz";
+    let labels = "fixed_labels.nii.gz,moving_labels.nii.gz";
+    let cases: &[(String, &[&str], &[&str])] = &[
+        (format!("fixed,moving\n{images}\n"), &["--labels", "1"], &["--labels 1", "fixed_labels"]),
+        (
+            format!("fixed_labels,moving_labels\n{labels}\n"),
+            &["--learn2reg"],
+            &["--learn2reg", "warp or transform"],
+        ),
+        (
+            format!("fixed_labels,moving_labels\n{labels}\n"),
+            &["--window", "5"],
+            &["--window 5", "fills fixed"],
+        ),
+        (
+            format!("fixed_labels,moving_labels,mask\n{labels},fixed_labels.nii.gz\n"),
+            &[],
+            &["mask has no effect without fixed"],
+        ),
+        (
+            format!("fixed,moving,warp,transform\n{images},warp.nii.gz,back.nii.gz\n"),
+            &[],
+            &["transform has no effect next to warp"],
+        ),
+    ];
+    for (text, more, words) in cases {
+        std::fs::write(&list, text).expect("writable");
+        let run = ffdp(&[&["measure", "--pairs", &list], *more].concat());
+        assert_eq!(run.code, 1, "{text}: {}", run.stderr);
+        for word in *words {
+            assert!(run.stderr.contains(word), "{text}: no {word:?} in {}", run.stderr);
+        }
+    }
+}
+
+#[test]
 fn det_j_can_be_had_as_an_image() {
     let folder = Folder::new();
     let pair = pair(&folder);

@@ -183,6 +183,22 @@ fn a_series_takes_masks_and_a_transform_to_start_from() {
 }
 
 #[test]
+fn a_series_of_label_maps_is_no_series_of_images_unless_it_is_said_to_be() {
+    let folder = Folder::new();
+    let (series, labels) = (write_series(&folder), folder.path("labels.nii"));
+    ffdp(&["convert", &series, &labels]).succeeded();
+    // intent_code of NIfTI-1, byte 68.
+    let mut bytes = fs::read(&labels).expect("written");
+    bytes[68..70].copy_from_slice(&1002i16.to_le_bytes());
+    fs::write(&labels, bytes).expect("writable");
+    let base = ["register", "-m", &labels, "-o", &folder.path("out"), "--reference", "first"];
+    let run = ffdp(&base);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("--labels-as-images"), "{}", run.stderr);
+    ffdp(&[&base[..], &["--labels-as-images"]].concat()).succeeded();
+}
+
+#[test]
 fn what_cannot_work_is_refused_with_a_way_out() {
     let folder = Folder::new();
     let (series, out, single) =
@@ -204,6 +220,10 @@ fn what_cannot_work_is_refused_with_a_way_out() {
         (&[&series, "--jacobian"], &["--jacobian", "--jacobian-out"]),
         (&[&series, "--resume"], &["--resume", "--overwrite"]),
         (&[&series, "--format", "ome-zarr"], &["--format", "ffdp convert"]),
+        (&[&series, "--checkpoint-every", "10"], &["--checkpoint-every", "without checkpoints"]),
+        (&[&series, "--no-inverse"], &["--no-inverse", "no inverse is computed"]),
+        (&[&series, "--nan-policy", "zero"], &["--nan-policy", "volumes with NaN are reported"]),
+        (&[&series, "--shards", "2"], &["--shards 2", "linear", "--transform greedy"]),
     ];
     for (more, words) in cases {
         let run = ffdp(&[&base, *more].concat());

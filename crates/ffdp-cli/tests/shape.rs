@@ -224,6 +224,40 @@ fn several_scales_are_of_transport_alone() {
 }
 
 #[test]
+fn flags_that_a_comparison_does_not_look_at_are_refused() {
+    let folder = Folder::new();
+    let file = |name: &str, text: &str| {
+        std::fs::write(folder.path(name), text).unwrap();
+        folder.path(name)
+    };
+    let fixed = file("a.csv", "x,y,z\n1,2,3\n9,2,3\n");
+    let moving = file("b.csv", "x,y,z\n4,2,3\n9,5,3\n");
+    let (out, settings) = (folder.path("out"), folder.path("run/settings.toml"));
+    let run = |out: &str, more: &[&str]| {
+        let base = ["shape", "register", "-f", &fixed, "-m", &moving, "-o", out, "-i", "1"];
+        ffdp(&[&base[..], &["--device", "cpu"], more].concat())
+    };
+    run(&folder.path("run"), &[]).succeeded();
+    for (more, words) in [
+        (&["--data-sigma", "5"][..], ["--data-sigma 5", "point for point"]),
+        (&["--coarsen", "2"], ["--coarsen 2", "point for point"]),
+        (&["-a", "transport", "--data-sigma", "5,2"], ["--data-sigma 5,2", "one blur"]),
+        (&["--settings", &settings, "--data-sigma", "5"], ["--data-sigma 5", "--attachment"]),
+        (&["-q", "-v"], ["--quiet", "--verbose"]),
+    ] {
+        let run = run(&out, more);
+        assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);
+        for word in words {
+            assert!(run.stderr.contains(word), "{more:?}: no {word:?} in {}", run.stderr);
+        }
+        assert!(!folder.has("out"), "{more:?}");
+    }
+    let points = folder.path("c.csv");
+    let largest = ffdp(&["shape", "convert", "-i", &fixed, "-o", &points, "--largest"]);
+    assert!(largest.code == 1 && largest.stderr.contains("--largest"), "{}", largest.stderr);
+}
+
+#[test]
 fn a_single_point_needs_widths_and_torn_landmarks_are_named() {
     let folder = Folder::new();
     let file = |name: &str, text: &str| {

@@ -95,10 +95,11 @@ fn a_label_map_with_its_image_becomes_finer_images_of_the_same_subject() {
 fn warps_in_files_carry_the_label_map_onto_the_subject() {
     let folder = Folder::new();
     let [still, warped] = ["still", "warped"].map(|name| folder.path(name));
-    let common = ["--spacing", "4", "--warp-spacing", "4", "--uncompressed", "--quiet"];
+    let common = ["--spacing", "4", "--uncompressed", "--quiet"];
     let run = |out: &str, more: &[&str]| ffdp(&[&["synth", "-o", out], &common[..], more].concat());
     run(&still, &["-n", "1", "--warp-mm", "0"]).succeeded();
-    run(&warped, &["-n", "2", "--modality", "t2", "--warp-mm", "5"]).succeeded();
+    let strong = ["--warp-mm", "5", "--warp-spacing", "4"];
+    run(&warped, &[&["-n", "2", "--modality", "t2"], &strong[..]].concat()).succeeded();
     let labels = |name: &str| read_labels(folder.path(name)).expect("readable");
     let carried = |image: &str, warp: &str| {
         let [image, warp, out] = [image, warp, "carried.nii"].map(|name| folder.path(name));

@@ -158,6 +158,46 @@ fn broken_images_are_named_and_a_killed_run_goes_on() {
 }
 
 #[test]
+fn flags_of_groups_without_an_effect_are_refused() {
+    let folder = Folder::new();
+    let images = write_cohort(&folder);
+    let (list, out) = (folder.path("images.csv"), folder.path("out"));
+    let template = ["template", &images[0], &images[1], "-o", &out];
+    let fuse = ["fuse", "-f", &images[0], "-i", &list, "-o", &out];
+    let majority = ["--method", "majority"];
+    type Case<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str]);
+    let cases: &[Case] = &[
+        (&template, &["--trim", "0.2"], &["--trim 0.2", "--average trimmed"]),
+        (&template, &["--average", "median", "--trim", "0.2"], &["--trim 0.2"]),
+        (&template, &["--rounds", "0", "--tolerance", "0.1"], &["--tolerance 0.1", "--rounds 0"]),
+        (&template, &["--transform", "rigid", "--rounds", "3"], &["--rounds 3", "no deformable"]),
+        (&template, &["--aligned", "--linear-rounds", "3"], &["--linear-rounds 3", "no linear"]),
+        (&template, &["--label-terms", "1,2"], &["label_term", "leave it out"]),
+        (&template, &["--nan-policy", "mask"], &["--nan-policy mask", "ffdp template"]),
+        (&template, &["--volume", "2"], &["--volume 2", "more than one volume"]),
+        (&fuse, &["--landmark-sigma", "1"], &["landmark_sigma_mm", "leave it out"]),
+        (&fuse, &["--label-terms", "1,2"], &["label_term", "leave it out"]),
+        (&fuse, &["--nan-policy", "mask"], &["--nan-policy mask", "ffdp fuse"]),
+        (&fuse, &["--volume", "2"], &["--volume 2", "more than one volume"]),
+        (&fuse, &[&majority[..], &["--alpha", "0.2"]].concat(), &["--alpha 0.2", "--method joint"]),
+        (&fuse, &[&majority[..], &["--exponent", "3"]].concat(), &["--exponent 3"]),
+        (&fuse, &[&majority[..], &["--patch-radius", "1"]].concat(), &["--patch-radius 1"]),
+        (&fuse, &[&majority[..], &["--search-radius", "1"]].concat(), &["--search-radius 1"]),
+    ];
+    for (command, more, words) in cases {
+        let run = ffdp(&[*command, more].concat());
+        assert_eq!(run.code, 1, "{command:?} {more:?}: {}", run.stderr);
+        for word in *words {
+            assert!(run.stderr.contains(word), "{more:?}: no {word:?} in {}", run.stderr);
+        }
+        assert!(!folder.has("out"), "{more:?}: something was written");
+    }
+    let trimmed = ["--average", "trimmed", "--trim", "0.2", "--plan"];
+    ffdp(&[&template[..], &trimmed].concat()).succeeded();
+    ffdp(&[&fuse[..], &majority, &["--plan"]].concat()).succeeded();
+}
+
+#[test]
 fn atlases_label_an_image() {
     let folder = Folder::new();
     let images = write_cohort(&folder);

@@ -15,6 +15,12 @@ pub trait Images: Sync {
     /// What reports call one of them; names differ.
     fn name(&self, index: usize) -> String;
 
+    /// What another image in the place of this one would not have: a run goes on from what an earlier one has found of an
+    /// image that has the same. Its name, unless there is more to distinguish it by, as the time of its file.
+    fn version(&self, index: usize) -> String {
+        self.name(index)
+    }
+
     /// The image with this number, from 0. Called from a thread that reads ahead.
     ///
     /// # Errors

@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use ffdp_groups::Subject;
 use ffdp_groups::fusion::{
     AtlasReport, Fusion, FusionMethod, FusionObserver, FusionSettings, JointSettings,
 };
+use ffdp_groups::{Images, Subject};
 use ffdp_image::metrics::dice;
 use ffdp_image::synth::{PhantomSettings, pair};
 use ffdp_register::{LevelSettings, Settings, Similarity, Stage, methods::GreedySettings};
@@ -101,4 +101,41 @@ fn broken_atlases_are_named_and_an_ended_run_goes_on() {
     let none = vec![atlases.remove(3)];
     let refused = Fusion::new(&target.image, &none).settings(&settings).run();
     assert!(refused.expect_err("no labels").to_string().contains("unlabelled"));
+}
+
+/// Atlases in files, the first of which was written so many times.
+struct Written(Vec<(String, Subject)>, usize);
+
+impl Images for Written {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.0[index].0.clone()
+    }
+
+    fn version(&self, index: usize) -> String {
+        format!("{index} written {} times", self.1)
+    }
+
+    fn read(&self, index: usize) -> ffdp_image::Result<Subject> {
+        Ok(self.0[index].1.clone())
+    }
+}
+
+#[test]
+fn a_run_does_not_go_on_from_an_atlas_that_was_rewritten_since() {
+    let mut atlases = brains(3);
+    let (_, target) = atlases.remove(0);
+    let settings = settings(FusionMethod::Majority);
+    let folder = tempfile::tempdir().expect("a folder");
+    let [once, twice] = [1, 2].map(|times| Written(atlases.clone(), times));
+    let mut ends = Watch(1, 0);
+    let run =
+        |atlases| Fusion::new(&target.image, atlases).settings(&settings).folder(folder.path());
+    run(&once).observer(&mut ends).run().expect_err("it was ended");
+    let refused = run(&twice).run().expect_err("another version").to_string();
+    assert!(refused.contains("of the same images"), "{refused}");
+    run(&once).run().expect("the same version");
 }

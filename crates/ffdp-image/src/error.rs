@@ -227,6 +227,19 @@ impl Error {
         Self::Invalid { what: what.into(), value: format!("{value:?}"), fix: fix.into() }
     }
 
+    /// An [`Error::Invalid`] for a flag or an entry that was given where it has no effect: why, and what would give it one.
+    pub fn without_effect(
+        given: impl std::fmt::Display,
+        because: impl std::fmt::Display,
+        fix: &str,
+    ) -> Self {
+        Self::Invalid {
+            what: "every flag must have an effect".to_string(),
+            value: format!("{given} without one: {because}"),
+            fix: format!("leave it out, or {fix}"),
+        }
+    }
+
     /// An [`Error::File`] on `path`: the rule, the value that breaks it, the way out.
     pub fn file(
         path: &Path,

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use ffdp_image::{Error, Result};
 use toml::{Table, Value};
 
-use crate::settings::Settings;
 use crate::settings::file::{read, table};
+use crate::settings::{HeadArg, NetworkArg, Settings};
+use crate::user_flags::{UserFlags, WithoutEffect};
 
 /// The arguments of a training command.
 #[derive(Args, Clone, Debug)]
@@ -39,7 +39,7 @@ pub struct TrainArguments {
 #[derive(Clone, Debug)]
 pub struct Recipe {
     flags: Settings,
-    given: Vec<String>,
+    given: UserFlags,
 }
 
 impl Args for Recipe {
@@ -54,9 +54,7 @@ impl Args for Recipe {
 
 impl FromArgMatches for Recipe {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let from_user =
-            |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
-        let given = matches.ids().filter(from_user).map(|id| id.as_str().to_string()).collect();
+        let given = UserFlags::from_arg_matches(matches)?;
         Ok(Self { flags: Settings::from_arg_matches(matches)?, given })
     }
 
@@ -70,7 +68,7 @@ impl Recipe {
     /// The settings of `file`, or the default ones, changed by the flags that were given.
     ///
     /// # Errors
-    /// A file that cannot be read or holds other entries, and values without meaning.
+    /// A file that cannot be read or holds other entries, values without meaning, and flags without an effect.
     pub fn resolve(&self, file: Option<&Path>) -> Result<Settings> {
         let mut settings = file.map_or_else(|| Ok(Settings::default()), read)?;
         // settings.toml has to lead back to the images.
@@ -78,7 +76,7 @@ impl Recipe {
             let what = "the name of --data must be UTF-8 to be kept in settings.toml";
             return Err(Error::invalid(what, data.display(), "rename it, or name it by a link"));
         }
-        if !self.given.is_empty() {
+        if self.given.names().next().is_some() {
             let (mut base, mut flags) = (table(&settings), table(&self.flags));
             // A loss that the file has keeps its settings there.
             if settings.loss.name() == self.flags.loss.name() {
@@ -88,13 +86,44 @@ impl Recipe {
             settings = base.try_into().expect("both tables are settings");
         }
         settings.validate()?;
+        self.refuse_without_effect(&settings)?;
         Ok(settings)
+    }
+
+    /// Refuses flags that these settings do not look at. Entries of a file may wait for other ones.
+    fn refuse_without_effect(&self, settings: &Settings) -> Result<()> {
+        self.given.refuse(&[
+            WithoutEffect {
+                flags: &["variant", "resolution", "drop_path"],
+                when: settings.network == NetworkArg::Voxelmorph,
+                because: "VoxelMorph has one size",
+                fix: "use --network transmorph",
+            },
+            WithoutEffect {
+                flags: &["control_spacing"],
+                when: settings.head == HeadArg::Dense,
+                because: "the head dense has no control points",
+                fix: "add --head bspline",
+            },
+            WithoutEffect {
+                flags: &["regularizer"],
+                when: settings.smoothness_weight() == 0.0,
+                because: "its weight --smoothness is 0",
+                fix: "give it a weight",
+            },
+            WithoutEffect {
+                flags: &["hold_out"],
+                when: settings.data.is_none(),
+                because: "synthetic subjects are held out by themselves",
+                fix: "name a folder of images by --data",
+            },
+        ])
     }
 
     fn override_in(&self, base: &mut Table, flags: &Table) {
         for (name, value) in flags {
             match (base.get_mut(name), value) {
-                _ if self.given.contains(name) => {
+                _ if self.given.has(name) => {
                     base.insert(name.clone(), value.clone());
                 }
                 (Some(Value::Table(inner)), Value::Table(flags)) => self.override_in(inner, flags),

@@ -12,7 +12,7 @@
 //!   > pictures               slices, warped grids and learning curves as PNG
 //!   > journal, metrics, progress, schedule, optimizer
 //!   > data                   images, pairs, their order, augmentation, prefetching
-//!       > arguments > settings, folder, stderr
+//!       > arguments > settings, user_flags, folder, stderr
 //! ```
 //! `ffdp train` and `cargo run --example transmorph` are two entrances to the same modules. A run lives in
 //! a folder ([`RunFolder`]) which holds everything that is needed to continue it or to predict with
@@ -20,7 +20,7 @@
 //!
 //! | feature | what it brings |
 //! |---|---|
-//! | `cli` | `arguments`: settings as flags of a command line |
+//! | `cli` | `arguments`: settings as flags of a command line; `user_flags`: flags that have no effect |
 //! | `report` | `pictures` and `report`: PNG files and the page of a run |
 //! | `tui` | Burn's dashboard on a terminal; without it lines of text |
 //!
@@ -53,6 +53,8 @@ pub mod team;
 #[cfg(test)]
 mod tests;
 mod train;
+#[cfg(feature = "cli")]
+pub mod user_flags;
 
 #[cfg(feature = "cli")]
 pub use arguments::{Recipe, TrainArguments};

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use ffdp_image::Error;
 use ffdp_image::io::FileRow;
+use ffdp_train::user_flags::{UserFlags, WithoutEffect};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::ledger::{Column, Ledger};
 use super::pipeline::{Steps, run};
 use crate::failure::{Failure, Result};
-use crate::pairs::read_named;
+use crate::pairs::{note_unread, read_named};
 use crate::printer::Printer;
 
 /// A list, and what becomes of its pairs.
@@ -19,6 +20,10 @@ pub struct Cohort<'a> {
     pub list: &'a Path,
     /// Columns in which every line must name something.
     pub required: &'a [&'a str],
+    /// Further columns that are read.
+    pub optional: &'a [&'a str],
+    /// The flags of the command, and the columns of which some line must fill one for a flag to have an effect.
+    pub flags: (&'a UserFlags, &'a [(&'a str, &'a [&'a str])]),
     pub title: &'static str,
     pub columns: &'static [Column],
     /// Where the table and the page go, next to the folders of the pairs, if they have some.
@@ -53,6 +58,8 @@ impl Cohort<'_> {
     ) -> Result<()> {
         let printer = Printer::new(self.quiet, self.verbose);
         let rows = read_named(self.list, self.required, printer)?;
+        note_unread((self.list, &rows), &[self.required, self.optional].concat(), printer);
+        self.refuse_without_effect(&rows)?;
         if let Some(folder) = self.folder {
             fs::create_dir_all(folder)
                 .map_err(|e| Error::io(folder, "create the output folder", e))?;
@@ -83,6 +90,22 @@ impl Cohort<'_> {
         }
         ledger.print(self.json, self.quiet)?;
         opened.and_then(|()| ledger.outcome(self.strict))
+    }
+}
+
+impl Cohort<'_> {
+    /// Refuses flags for columns that no line fills.
+    fn refuse_without_effect(&self, rows: &[(String, FileRow)]) -> Result<()> {
+        let (given, flags) = self.flags;
+        for (flag, columns) in flags {
+            let fills = |row: &FileRow| columns.iter().any(|column| row.text(column).is_some());
+            let because = format!("no line of the list fills {}", columns.join(" or "));
+            let when = !rows.iter().any(|(_, row)| fills(row));
+            let fix = "fill in the column";
+            let rule = WithoutEffect { flags: &[flag], when, because: &because, fix };
+            given.refuse(&[rule]).map_err(|refused| Failure::from(refused).about(self.list))?;
+        }
+        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ use ffdp_image::io::images::header;
 
 use super::input::{Reading, image_and_warnings, labels_on};
 use crate::failure::{Failure, Result};
+use crate::file_version::FileVersion;
 use crate::manifest::place;
 use crate::pairs::{name_of, stem};
 use crate::printer::Printer;
@@ -73,6 +74,15 @@ impl ImageFiles {
         &self.entries[index].image
     }
 
+    /// Demands an image of several volumes, one of these or `target`, where a volume is chosen.
+    ///
+    /// # Errors
+    /// As [`Reading::check_volume`].
+    pub fn check_volume(&self, target: Option<&Path>) -> Result<()> {
+        let images = self.entries.iter().map(|entry| &*entry.image);
+        self.reading.check_volume(images.chain(target))
+    }
+
     /// Whether there are labels.
     pub fn has_labels(&self) -> bool {
         self.entries.iter().any(|entry| entry.labels.is_some())
@@ -92,6 +102,13 @@ impl Images for ImageFiles {
 
     fn name(&self, index: usize) -> String {
         self.entries[index].name.clone()
+    }
+
+    fn version(&self, index: usize) -> String {
+        let Entry { name, image, labels } = &self.entries[index];
+        let versions = [Some(image), labels.as_ref()].into_iter().flatten();
+        let versions: Vec<_> = versions.map(|file| FileVersion::of(file)).collect();
+        format!("{name} {versions:?}")
     }
 
     fn read(&self, index: usize) -> ffdp_image::Result<Subject> {

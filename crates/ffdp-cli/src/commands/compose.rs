@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use clap::Args;
 use ffdp_burn::transform::{Composite, Step, write_transform};
+use ffdp_image::Error;
 use ffdp_image::io::images::is_displacement_name;
 use ffdp_image::io::{check_not_an_input, check_writable, is_composite_name};
 
@@ -41,16 +42,31 @@ pub fn run(request: &ComposeArguments) -> Result<()> {
     check_writable(output)?;
     let device = request.device.open()?;
     let map = chain(transform, &device)?;
+    let is_matrix = map.as_affine().is_some() && !is_image(output);
+    check_reference(reference.as_deref(), is_matrix || is_composite_name(output))?;
     if is_composite_name(output) {
         return Ok(write_transform(output, &stored(map, &device))?);
     }
-    if map.as_affine().is_some() && !is_image(output) {
+    if is_matrix {
         return Ok(write_transform(output, &map)?);
     }
     let grid = grid(reference.as_deref(), map.first_grid())?;
     Forecast::of_displacement(output, grid.len()).check_file("the displacement", output)?;
     let whole = map.to_displacement(&grid, &device);
     Ok(write_transform(output, &Composite::new(vec![Step::Displacement(whole)]))?)
+}
+
+/// Refuses the grid of a result that has none.
+pub fn check_reference(reference: Option<&Path>, has_no_grid: bool) -> Result<()> {
+    match reference {
+        Some(image) if has_no_grid => {
+            let given = format!("--reference {}", image.display());
+            let because = "the result is no displacement, and has no grid";
+            let fix = "write a displacement: --output warp.nii.gz";
+            Err(Error::without_effect(given, because, fix).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The chain with every inverse of a displacement as a displacement, on the same grid.

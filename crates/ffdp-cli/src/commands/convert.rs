@@ -6,8 +6,10 @@ use clap::Args;
 use ffdp_image::io::images::{convert, header, read_formats, unreadable_by_itk, written_endings};
 use ffdp_image::io::{check_not_an_input, check_writable};
 
+use super::input::Reading;
 use crate::disk::Forecast;
 use crate::failure::{Failure, Result};
+use crate::nan_policy::NanPolicy;
 use crate::printer::Printer;
 
 /// `ffdp convert`.
@@ -64,6 +66,7 @@ pub fn run(request: &ConvertArguments) -> Result<()> {
     check_not_an_input(output, &[input])?;
     check_writable(output)?;
     let from = header(input)?;
+    Reading { volume: request.volume, nan_policy: NanPolicy::Error }.check_volume([input])?;
     let volumes = if request.volume.is_some() { 1 } else { from.volumes() };
     let bytes = from.data_type.bytes() * volumes * from.geometry.len();
     Forecast::of_file(output, bytes as u64).check_file("the result", output)?;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
+use ffdp_image::Error;
 use ffdp_image::image::{Geometry, LabelMap, Volume};
 use ffdp_image::io::images::{PlaneReader, header, read_labels, read_volume, read_volume_at};
 use ffdp_image::io::{LandmarkSpace, read_landmarks};
@@ -23,6 +24,24 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// Demands an image of several volumes where one of them is chosen; a file of one volume has the number 0.
+    ///
+    /// # Errors
+    /// Where none of the files that can be read has several.
+    pub(crate) fn check_volume<'a>(&self, files: impl IntoIterator<Item = &'a Path>) -> Result<()> {
+        let Some(volume) = self.volume.filter(|volume| *volume > 0) else { return Ok(()) };
+        let volumes = files.into_iter().filter_map(|file| Some(header(file).ok()?.volumes()));
+        match volumes.max() {
+            Some(1) => Err(Error::without_effect(
+                format_args!("--volume {volume}"),
+                "no image has more than one volume",
+                "name an image of several volumes",
+            )
+            .into()),
+            _ => Ok(()),
+        }
+    }
+
     /// What of it decides results, by name.
     pub(crate) fn identity(&self) -> [(&'static str, Option<String>); 2] {
         let volume = self.volume.map(|volume| volume.to_string());
@@ -54,6 +73,15 @@ pub fn landmark_pairs(
     [first, second]: [&Path; 2],
     spaces: [LandmarkSpace; 2],
 ) -> Result<[Vec<[f64; 3]>; 2]> {
+    let name = |path: &Path| path.to_string_lossy().to_lowercase();
+    let says_its_own = |path| name(path).ends_with(".fcsv") || name(path).ends_with(".mrk.json");
+    if spaces.iter().any(|space| *space != LandmarkSpace::OfFile)
+        && [first, second].into_iter().all(says_its_own)
+    {
+        let because = "Slicer's files say their space themselves";
+        let fix = "give landmarks as CSV";
+        return Err(Error::without_effect("--landmark-space", because, fix).into());
+    }
     let lists = [read_landmarks(first, &spaces[0])?, read_landmarks(second, &spaces[1])?];
     let [a, b] = lists.each_ref().map(Vec::len);
     if a != b || a == 0 {

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ffdp_burn::transform::{Composite, RoundTrip, Step, write_transform};
+use ffdp_image::Error;
 use ffdp_image::io::{check_not_an_input, check_writable};
 
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
-use super::compose::is_image;
+use super::compose::{check_reference, is_image};
 use ffdp_register::verdict::MOST_INVERSE_ERROR_VOXELS;
 
 use crate::device::DeviceChoice;
@@ -48,7 +49,14 @@ pub fn run(request: &InvertArguments) -> Result<()> {
     let device = request.device.open()?;
     let map = chain(transform, &device)?;
     let inverse = map.inverse()?;
-    if map.as_affine().is_some() && !is_image(output) {
+    let is_matrix = map.as_affine().is_some() && !is_image(output);
+    check_reference(reference.as_deref(), is_matrix)?;
+    if is_matrix {
+        if request.json {
+            let because = "the inverse of a matrix is exact, and has no error to print";
+            let fix = "write a displacement: --output inverse_warp.nii.gz";
+            return Err(Error::without_effect("--json", because, fix).into());
+        }
         return Ok(write_transform(output, &inverse)?);
     }
     let grid = grid(reference.as_deref(), map.first_grid())?;

@@ -20,6 +20,7 @@ use ffdp_image::synth::{
     Diffeomorphism, IntensityTable, LabelField, Modality, Slab, Slabs, SubjectSource, WarpScale,
     WarpSettings, coarsen_image, coarsen_labels,
 };
+use ffdp_train::user_flags::{UserFlags, WithoutEffect};
 
 use crate::commands::register::ImageFormat;
 use crate::failure::Result;
@@ -59,6 +60,8 @@ another command, is refused; --overwrite removes those files first, and no other
 #[derive(Debug, Args)]
 #[command(after_long_help = SYNTH_HELP)]
 pub struct SynthArguments {
+    #[command(flatten)]
+    given: UserFlags,
     /// Folder for the results; made if it does not exist.
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
@@ -186,6 +189,12 @@ pub fn run(request: &SynthArguments) -> Result<()> {
     let printer = Printer::new(request.quiet, false);
     let sources = Sources::resolve(request)?;
     let plan = Plan::new(request, &sources)?;
+    request.given.refuse(&[WithoutEffect {
+        flags: &["warp_knots_mm", "warp_spacing"],
+        when: warp_rms_mm(request, plan.warped) == 0.0,
+        because: "subjects are not warped",
+        fix: "warp them: --warp-mm 3.2",
+    }])?;
     let claim = plan.claim(request)?;
     plan.make_folders()?;
     let freed = claim.earlier_bytes();
@@ -284,13 +293,18 @@ impl DataSet<'_> {
     }
 }
 
+/// How strong the warps of this run are; 0 for none.
+fn warp_rms_mm(request: &SynthArguments, warped: bool) -> f64 {
+    request.warp_mm.unwrap_or(if warped { DEFAULT_WARP_MM } else { 0.0 })
+}
+
 /// The warps of this run; `None` for none.
 fn warp_settings(
     request: &SynthArguments,
     warped: bool,
     [low, high]: [[f64; 3]; 2],
 ) -> Option<WarpSettings> {
-    let rms_mm = request.warp_mm.unwrap_or(if warped { DEFAULT_WARP_MM } else { 0.0 });
+    let rms_mm = warp_rms_mm(request, warped);
     let extent = (0..3).map(|axis| high[axis] - low[axis]).fold(0.0, f64::max);
     let fitting = (extent / 3.0).clamp(LEAST_KNOTS_MM, DEFAULT_KNOTS_MM);
     let knot_spacing_mm = request.warp_knots_mm.unwrap_or(fitting);

@@ -4,6 +4,7 @@ use clap::Args;
 use clap::ValueEnum;
 use ffdp_train::TrainArguments;
 use ffdp_train::team::{Share, Team};
+use ffdp_train::user_flags::{UserFlags, WithoutEffect};
 
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
@@ -32,6 +33,8 @@ Exit code: 0 done, 1 an error in the input or the request, 2 a defect.";
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct TrainCommand {
+    #[command(flatten)]
+    given: UserFlags,
     #[command(flatten)]
     pub arguments: TrainArguments,
     /// Where to compute. Only what was compiled in is accepted
@@ -69,6 +72,12 @@ impl TrainCommand {
                 "name other devices, or one with --batch",
             ));
         }
+        self.given.refuse(&[WithoutEffect {
+            flags: &["share"],
+            when: all.len() < 2,
+            because: "one device shares nothing",
+            fix: "name several: --devices cuda:0,cuda:1",
+        }])?;
         let devices = all.iter().map(|device| device.open()).collect::<Result<Vec<_>>>()?;
         let share = match self.share {
             ShareArg::Pairs => Share::Pairs,

@@ -101,7 +101,14 @@ impl<'a> Stages<'a> {
     pub fn set_metric(&mut self, metric: &str) -> Result<()> {
         let named = Similarity::named(metric).expect("the parser knows the names");
         let value = as_value(&named)?;
-        for similarity in self.similarities() {
+        let mut meant = self.similarities().peekable();
+        if meant.peek().is_none() {
+            return Err(Failure::user(
+                format!("--metric {metric} is given, but no deformable stage has a similarity"),
+                "leave it out, or end the settings with another stage, as --transform greedy",
+            ));
+        }
+        for similarity in meant {
             if similarity.get(metric).is_none() {
                 *similarity = value.clone();
             }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use ffdp_groups::series::motion_settings;
+use ffdp_image::Error;
 use ffdp_image::io::read_toml;
 use ffdp_register::methods::gnk::Preconditioner;
 use ffdp_register::settings::{LabelTerm, MomentsCentre, MomentsOrder, OrientationSettings};
@@ -191,6 +192,11 @@ impl From<PresetChoice> for Preset {
 impl SettingsArguments {
     /// The settings of the file, or the default ones, with what the flags change.
     pub fn resolve(&self) -> Result<Settings> {
+        if self.multimodal && self.preset == Some(PresetChoice::Hard) {
+            let because = "--preset hard compares by MIND, which suits two modalities as it is";
+            let fix = "use another preset";
+            return Err(Error::without_effect("--multimodal", because, fix).into());
+        }
         self.resolve_from(self.preset())
     }
 

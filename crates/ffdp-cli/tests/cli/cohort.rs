@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use ffdp_image::io::images::{read_displacement, read_volume};
+use ffdp_image::io::images::{read_displacement, read_volume, write_volume};
 use serde_json::Value;
 
 use crate::support::{Folder, ProcessOutput, ffdp, write_pair};
@@ -263,6 +263,83 @@ fn a_pair_whose_files_have_changed_is_outdated_and_one_that_failed_is_done_again
     assert_eq!(status(), ["kept", "done", "outdated"]);
     register(&list, &out, &["-q", "--overwrite"]).succeeded();
     assert_eq!(status(), ["kept", "kept", "done"]);
+}
+
+#[test]
+fn a_pair_whose_input_was_rewritten_in_place_is_done_again() {
+    let folder = Folder::new();
+    let list = write_pairs(&folder);
+    let out = folder.path("out");
+    register(&list, &out, &["-q"]).succeeded();
+    let warped = |name: &str| fs::read(format!("{out}/{name}/warped.nii.gz")).expect("written");
+    let before = PAIRS.map(warped);
+    // The second pair gets another moving image of the same name, the third other labels.
+    let other = read_volume(folder.path("b/fixed.nii.gz")).expect("an image");
+    write_volume(folder.path("b/moving.nii.gz"), &other).expect("writable");
+    fs::copy(folder.path("c/fixed_labels.nii.gz"), folder.path("c/moving_labels.nii.gz"))
+        .expect("both are there");
+    let run = register(&list, &out, &["--json"]);
+    run.succeeded();
+    let rows: Value = serde_json::from_str(&run.stdout).expect("JSON only");
+    let status: Vec<&str> = (0..3).filter_map(|k| rows[k]["status"].as_str()).collect();
+    assert_eq!(status, ["kept", "done", "done"], "{}", run.stderr);
+    for word in ["b/moving.nii.gz", "c/moving_labels.nii.gz", "it is done again"] {
+        assert!(run.stderr.contains(word), "no {word:?} in {}", run.stderr);
+    }
+    let after = PAIRS.map(warped);
+    assert!(before[0] == after[0] && before[1] != after[1], "of the new image");
+    let run = register(&list, &out, &["--json", "--resume"]);
+    run.succeeded();
+    let rows: Value = serde_json::from_str(&run.stdout).expect("JSON only");
+    assert!((0..3).all(|k| rows[k]["status"] == "kept"), "{rows}");
+}
+
+#[test]
+fn flags_and_columns_of_a_list_without_an_effect_are_refused_or_said() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let (list, out) = (folder.path("pairs.csv"), folder.path("out"));
+    let names = folder.path("names.csv");
+    fs::write(&names, "id,name\n1,Cortex\n").expect("writable");
+    let images = "fixed.nii.gz,moving.nii.gz";
+    let one = |more: &str| format!("fixed,moving{more}\n{images}");
+    let cases: &[(String, &[&str], &[&str])] = &[
+        (one(""), &["--label-names", &names], &["--label-names", "no line", "fixed_labels"]),
+        (one(""), &["--label-terms", "1,2"], &["--label-terms", "fixed_labels"]),
+        (one(""), &["--landmark-sigma", "1"], &["--landmark-sigma 1", "fixed_landmarks"]),
+        (
+            one(",fixed_labels") + ",fixed_labels.nii.gz",
+            &[],
+            &["fixed_labels has no effect without moving_labels"],
+        ),
+        (
+            one(",fixed_landmarks") + ",points.csv",
+            &[],
+            &["fixed_landmarks has no effect without moving_landmarks"],
+        ),
+        // One line has labels, the other one would not be driven by any.
+        (
+            one(",name,fixed_labels,moving_labels")
+                + &format!(",a,fixed_labels.nii.gz,moving_labels.nii.gz\n{images},b,,"),
+            &["--label-terms", "1,2"],
+            &["1 of 2 pairs failed: b", "there are no label maps"],
+        ),
+    ];
+    for (text, more, words) in cases {
+        fs::write(&list, format!("{text}\n")).expect("writable");
+        let run = register(&list, &out, more);
+        assert_eq!(run.code, 1, "{text}: {}", run.stderr);
+        for word in *words {
+            assert!(run.stderr.contains(word), "{text}: no {word:?} in {}", run.stderr);
+        }
+    }
+    // A column of other commands is no typing error, and said to be ignored.
+    fs::write(&list, format!("fixed,moving,mask,part\n{images},fixed.nii.gz,train\n")).expect("it");
+    let run = register(&list, &folder.path("masked"), &[]);
+    run.succeeded();
+    let note = "columns that this command does not read are ignored: mask";
+    let said: String = run.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains(note) && !said.contains("part,"), "{}", run.stderr);
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn a_person_names_labels_by_a_table_of_itk_snap() {
     assert!(run.stdout.contains("Left, cortex"), "{}", run.stdout);
     let alone =
         register(&folder, "fixed.nii.gz", "moving.nii.gz", "alone", &["--label-names", &table]);
-    assert!(alone.code == 1 && alone.stderr.contains("--moving-labels"), "{}", alone.stderr);
+    assert!(alone.code == 1 && alone.stderr.contains("--fixed-labels"), "{}", alone.stderr);
     fs::write(&table, "no,table\n").expect("writable");
     let run = ffdp(&[&["measure", "--label-names", &table], &labels[..]].concat());
     assert!(run.code == 1 && run.stderr.contains("id and name"), "{}", run.stderr);

@@ -308,7 +308,7 @@ struct OnTarget {
     reasons: Vec<String>,
 }
 
-/// What decides the result, but for what the files of the atlases hold.
+/// What decides the result; of the atlases, which are not read for it, their versions.
 fn identity(
     target: &Volume,
     atlases: &dyn Images,
@@ -322,6 +322,6 @@ fn identity(
     let grid = &target.geometry;
     hash.update(format!("{}\n{settings}\n{device:?}\n{grid:?}\n", env!("CARGO_PKG_VERSION")));
     hash.update(bytemuck::cast_slice::<f32, u8>(&target.data));
-    (0..atlases.count()).for_each(|index| hash.update(format!("{}\n", atlases.name(index))));
+    (0..atlases.count()).for_each(|index| hash.update(format!("{}\n", atlases.version(index))));
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }

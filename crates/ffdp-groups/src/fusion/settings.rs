@@ -55,6 +55,14 @@ impl FusionSettings {
     /// [`Error::Invalid`] for a value without meaning.
     pub fn validate(&self) -> Result<()> {
         self.registration.validate()?;
+        if let Some(sigma) = self.registration.landmark_sigma_mm {
+            let what = "atlases have no landmarks, so landmark_sigma_mm has no meaning";
+            return Err(Error::invalid(what, sigma, "leave it out"));
+        }
+        if let Some(term) = &self.registration.label_term {
+            let what = "the target has no labels that drive, so label_term has no meaning";
+            return Err(Error::invalid(what, &term.labels, "leave it out"));
+        }
         let FusionMethod::Joint(joint) = self.method else { return Ok(()) };
         let within = |what: &str, value: f64, [low, high]: [f64; 2], fix: &str| {
             if (low..=high).contains(&value) {

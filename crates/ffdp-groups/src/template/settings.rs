@@ -135,6 +135,10 @@ impl TemplateSettings {
             let what = "a template has no landmarks, so landmark_sigma_mm has no meaning";
             return Err(Error::invalid(what, self.registration.landmark_sigma_mm, "leave it out"));
         }
+        if let Some(term) = &self.registration.label_term {
+            let what = "a template has no labels while it is made, so label_term has no meaning";
+            return Err(Error::invalid(what, &term.labels, "leave it out"));
+        }
         Ok(())
     }
 
@@ -175,6 +179,8 @@ impl TemplateSettings {
 
 #[cfg(test)]
 mod tests {
+    use ffdp_register::settings::LabelTerm;
+
     use super::*;
 
     #[test]
@@ -208,5 +214,8 @@ mod tests {
         let average = Average::Trimmed { part: 0.5 };
         refused(TemplateSettings { average, ..default() }, "trimmed");
         refused(TemplateSettings { spacing_mm: Some(0.0), ..default() }, "spacing_mm");
+        let mut driven = default();
+        driven.registration.label_term = Some(LabelTerm::of(vec![1, 2]));
+        refused(driven, "label_term");
     }
 }

@@ -120,6 +120,11 @@ pub fn best_weights(run: &RunFolder) -> Result<usize> {
     best.map_or_else(|| last_weights(run), Ok)
 }
 
+/// The file with the weights of an epoch.
+pub fn weights_file(run: &RunFolder, epoch: usize) -> PathBuf {
+    file(&run.checkpoints(), PARTS[0], epoch)
+}
+
 /// Saves the weights of a model as those of an epoch.
 ///
 /// # Errors
@@ -127,7 +132,7 @@ pub fn best_weights(run: &RunFolder) -> Result<usize> {
 pub fn save_weights<M: Module>(run: &RunFolder, epoch: usize, model: M) -> Result<()> {
     let checkpointer = AtomicCheckpointer::new(&run.checkpoints(), PARTS[0]);
     checkpointer.save(epoch, model.into_record()).map_err(|reason| {
-        let path = file(&run.checkpoints(), PARTS[0], epoch);
+        let path = weights_file(run, epoch);
         Error::io(&path, "write", std::io::Error::other(reason.to_string()))
     })
 }
@@ -137,7 +142,7 @@ pub fn save_weights<M: Module>(run: &RunFolder, epoch: usize, model: M) -> Resul
 /// # Errors
 /// A file that cannot be read or belongs to another network.
 pub fn load_weights<M: Module>(run: &RunFolder, epoch: usize, model: M) -> Result<M> {
-    let path = file(&run.checkpoints(), PARTS[0], epoch);
+    let path = weights_file(run, epoch);
     let damaged = |reason: String| {
         let what = "the checkpoint must hold the weights of the network in network.json";
         Error::file(&path, what, reason, "take another checkpoint of the run")

@@ -24,7 +24,18 @@ pub fn open(settings: &Settings, path: &Path) -> Result<Dataset> {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     let pair_list = folder.join("pairs.csv");
     let image_list = if path.is_dir() { folder.join("images.csv") } else { path.to_path_buf() };
+    let is_listed = pair_list.exists() && path.is_dir() || image_list.exists();
+    if settings.hold_out > 0 && is_listed {
+        let given = format!("--hold-out {}", settings.hold_out);
+        let fix = "write validation in the column part of some lines";
+        return Err(Error::without_effect(given, "a list says what is held out", fix));
+    }
     let parts = if path.is_dir() && pair_list.exists() {
+        if let Some(pairs) = settings.pairs {
+            let because = "pairs.csv lists the pairs of an epoch";
+            let fix = "list images of which pairs are drawn (images.csv)";
+            return Err(Error::without_effect(format!("--pairs {pairs}"), because, fix));
+        }
         let list = FileList::read(&pair_list, &pairs::REQUIRED)?;
         pairs::of_list(&list).and_then(Parts::of_pairs).map_err(Error::in_file(&pair_list))
     } else if image_list.exists() {

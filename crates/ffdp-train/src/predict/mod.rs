@@ -9,6 +9,7 @@ mod patches;
 mod refine;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use burn::config::Config;
@@ -54,6 +55,35 @@ impl FromStr for CheckpointChoice {
     }
 }
 
+impl CheckpointChoice {
+    /// The epoch that it means in a run.
+    ///
+    /// # Errors
+    /// No weights, or none of the epoch.
+    fn epoch(self, run: &RunFolder) -> Result<usize> {
+        match self {
+            Self::Best => checkpoint::best_weights(run),
+            Self::Last => checkpoint::last_weights(run),
+            Self::Epoch(epoch) => {
+                let saved = checkpoint::weights(&run.checkpoints());
+                if !saved.contains(&epoch) {
+                    let what = format!("--checkpoint must be one of {saved:?}, best or last");
+                    return Err(Error::invalid(what, epoch, "others are not kept"));
+                }
+                Ok(epoch)
+            }
+        }
+    }
+
+    /// The file with the weights that it means in a run.
+    ///
+    /// # Errors
+    /// No weights, or none of the epoch.
+    pub fn weights(self, run: &RunFolder) -> Result<PathBuf> {
+        Ok(checkpoint::weights_file(run, self.epoch(run)?))
+    }
+}
+
 impl fmt::Display for CheckpointChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -95,18 +125,7 @@ impl Predictor {
         let file = run.network();
         let config = NetworkConfig::load(&file)
             .map_err(|reason| Error::io(&file, "read", std::io::Error::other(reason)))?;
-        let epoch = match choice {
-            CheckpointChoice::Best => checkpoint::best_weights(run)?,
-            CheckpointChoice::Last => checkpoint::last_weights(run)?,
-            CheckpointChoice::Epoch(epoch) => {
-                let saved = checkpoint::weights(&run.checkpoints());
-                if !saved.contains(&epoch) {
-                    let what = format!("--checkpoint must be one of {saved:?}, best or last");
-                    return Err(Error::invalid(what, epoch, "others are not kept"));
-                }
-                epoch
-            }
-        };
+        let epoch = choice.epoch(run)?;
         let device = device.clone().inner();
         let model = Registration::new(config.init(&device), Objective::new(&settings, None));
         let Registration { network, .. } = load_weights(run, epoch, model)?;

@@ -11,9 +11,11 @@ use ffdp_image::image::Geometry;
 use ffdp_image::io::images::{header, read_formats, written_endings};
 use ffdp_image::io::{FileRow, LandmarkSpace, LandmarkTable, check_not_an_input, check_writable};
 use ffdp_register::file_warp::FILE_WARP_VOXELS;
+use ffdp_train::user_flags::{UserFlags, WithoutEffect};
 
 use self::image::{Map, Warping, warp_image};
 use super::chain::{ORDER_HELP, SeriesChain, TransformChoice, chain, grid, plane_chain};
+use super::input::Reading;
 use crate::cohort::{Cohort, Pair, Steps, run_one};
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
@@ -23,6 +25,8 @@ use crate::nan_policy::NanPolicy;
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = ORDER_HELP)]
 pub struct ApplyArguments {
+    #[command(flatten)]
+    given: UserFlags,
     /// Image or label map to warp, on the moving side.
     #[arg(help = format!("Image or label map to warp, of several volumes all. {}", read_formats()))]
     #[arg(short, long, value_name = "FILE", required_unless_present_any = ["landmarks", "pairs"])]
@@ -58,7 +62,7 @@ pub struct ApplyArguments {
     pub landmarks: Option<PathBuf>,
     /// Coordinates of the landmarks, in the file and in the result. Voxel indices (of --reference
     /// in the file, of --image in the result), or mm. Slicer's files say it themselves.
-    #[arg(long, value_name = "SPACE", value_enum, default_value_t = SpaceChoice::File)]
+    #[arg(long, value_name = "SPACE", value_enum, default_value_t = SpaceChoice::File, requires = "landmarks")]
     pub landmark_space: SpaceChoice,
     /// Of an image file with several volumes, the only one to warp, from 0.
     #[arg(long, value_name = "K")]
@@ -135,6 +139,32 @@ impl ApplyArguments {
             .expect("demanded where there is no list, and read from it where there is")
     }
 
+    /// Refuses flags that have no effect on what is asked for.
+    fn refuse_without_effect(&self) -> Result<()> {
+        self.nan_policy.check_without_weights("apply")?;
+        let points = self.landmarks.is_some();
+        Ok(self.given.refuse(&[
+            WithoutEffect {
+                flags: &["interpolation", "nan_policy", "volume"],
+                when: points,
+                because: "landmarks are mapped, and no image is read",
+                fix: "warp the image in a run of its own",
+            },
+            WithoutEffect {
+                flags: &["image", "reference"],
+                when: points && self.landmark_space != SpaceChoice::Voxel,
+                because: "landmarks are mapped, and their coordinates are no voxels of an image",
+                fix: "warp the image in a run of its own",
+            },
+            WithoutEffect {
+                flags: &["inverse"],
+                when: self.transform.is_empty() && self.pairs.is_none(),
+                because: "there is no transform",
+                fix: "name one by --transform",
+            },
+        ])?)
+    }
+
     /// The request for one line of a list.
     fn of_line(&self, row: &FileRow) -> Result<Self> {
         Ok(Self {
@@ -150,12 +180,15 @@ impl ApplyArguments {
 
 /// Warps what was asked for.
 pub fn run(request: &ApplyArguments) -> Result<()> {
+    request.refuse_without_effect()?;
     let Some(list) = &request.pairs else {
         return run_one(&Warpings { request }, request.clone());
     };
     let cohort = Cohort {
         list,
         required: &["image", "output"],
+        optional: &["reference", "transform"],
+        flags: (&request.given, &[("inverse", &["transform"])]),
         title: "Warped images",
         columns: &[],
         folder: None,
@@ -199,6 +232,8 @@ impl Steps for Warpings<'_> {
     }
 
     fn read(&self, request: &ApplyArguments) -> Result<()> {
+        let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
+        reading.check_volume(request.image.as_deref())?;
         let named = [&request.image, &request.reference, &request.landmarks];
         let mut inputs: Vec<&Path> = named.into_iter().flatten().map(PathBuf::as_path).collect();
         inputs.extend(request.transform.iter().flat_map(TransformChoice::paths));

@@ -26,6 +26,7 @@ use crate::device::DeviceChoice;
 use crate::disk::{Forecast, Written};
 use crate::failure::{Failure, Result};
 use crate::label_names::LabelNames;
+use crate::manifest::{Inputs, inputs};
 use crate::memory::{Held, Plan, Sizes};
 use crate::printer::{Printer, summarise};
 
@@ -43,7 +44,8 @@ at every resolution.
 
 Written to the output folder:
   results.json              one row for each pair, resolution and method; rows that are there are skipped,
-                            so a folder belongs to one choice of --labels
+                            so a folder belongs to one choice of --labels; rows of files that were changed
+                            since are made again
   results.csv               the same for other programs
   labels.csv                each label of each row
   tables.md                 means over the pairs: accuracy, efficiency, definitions
@@ -82,6 +84,37 @@ pub struct RegistrationArguments {
     quiet: bool,
 }
 
+impl RegistrationArguments {
+    /// Refuses a network that nothing is predicted by, and methods that have no row at all.
+    fn refuse_without_effect(&self, pairs: &[Pair]) -> Result<()> {
+        let Some(methods) = &self.methods else { return Ok(()) };
+        if let (Some(model), false) = (&self.model, methods.iter().any(|method| method.is_learnt()))
+        {
+            let given = format!("--model {}", model.display());
+            let because = "no method that was asked for predicts by a network";
+            return Err(Error::without_effect(given, because, "add network to --methods").into());
+        }
+        // Of several resolutions of a pair, those but the coarsest.
+        let finer = |pair: &Pair| {
+            pairs.iter().any(|other| other.name == pair.name && other.spacing_mm > pair.spacing_mm)
+        };
+        let of_finer = |method: &&BenchMethod| {
+            [BenchMethod::Upsampled, BenchMethod::Patches].contains(*method)
+        };
+        match methods.iter().find(of_finer).filter(|_| !pairs.iter().any(finer)) {
+            None => Ok(()),
+            Some(method) => {
+                let name = method.to_possible_value().expect("no method is hidden");
+                let given = format!("--methods {}", name.get_name());
+                let because =
+                    "it is measured at resolutions finer than the coarsest, and there is one";
+                let fix = "list the pairs at a finer resolution, too";
+                Err(Error::without_effect(given, because, fix).into())
+            }
+        }
+    }
+}
+
 /// Compares, and writes what there is.
 pub fn run(request: &RegistrationArguments) -> Result<()> {
     let pairs = pairs::read(&request.pairs)?;
@@ -93,18 +126,24 @@ pub fn run(request: &RegistrationArguments) -> Result<()> {
             "add --model with the folder of a training",
         ));
     }
+    request.refuse_without_effect(&pairs)?;
     let label_names = LabelNames::of(request.label_names.as_deref())?;
     let folder = &request.output;
     fs::create_dir_all(folder).map_err(|e| Error::io(folder, "create the output folder", e))?;
     let results = Results::open(folder, label_names)?;
     request.labels.as_deref().map_or(Ok(()), |asked| results.check_labels(asked))?;
     let device = request.device.open()?;
-    let load =
-        |run: &PathBuf| Predictor::load(&RunFolder::new(run), CheckpointChoice::Best, &device);
+    let load = |run: &PathBuf| -> Result<(Predictor, PathBuf)> {
+        let run = RunFolder::new(run);
+        let predictor = Predictor::load(&run, CheckpointChoice::Best, &device)?;
+        Ok((predictor, CheckpointChoice::Best.weights(&run)?))
+    };
+    let (network, weights) = request.model.as_ref().map(load).transpose()?.unzip();
     let mut bench = Bench {
         request,
         printer: Printer::new(request.quiet, false),
-        network: request.model.as_ref().map(load).transpose()?,
+        network,
+        weights,
         device,
         device_name: request.device.to_string(),
         pairs: &pairs,
@@ -112,6 +151,7 @@ pub fn run(request: &RegistrationArguments) -> Result<()> {
         warm: Vec::new(),
     };
     pairs.iter().try_for_each(|pair| bench.pair(pair))?;
+    bench.warn_of_outdated();
     let rows = bench.results.rows();
     let tables = tables::markdown(rows);
     write_text(&folder.join("results.csv"), &bench.results.csv())?;
@@ -134,6 +174,8 @@ struct Bench<'a> {
     device: Device,
     device_name: String,
     network: Option<Predictor>,
+    /// The file with its weights.
+    weights: Option<PathBuf>,
     /// Coarse to fine.
     pairs: &'a [Pair],
     results: Results,
@@ -144,25 +186,27 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     /// Adds the rows of a pair that are missing.
     fn pair(&mut self, pair: &'a Pair) -> Result<()> {
-        let missing = self.missing(pair);
+        let missing = self.missing(pair)?;
         if missing.is_empty() {
             return Ok(());
         }
         let images = Images::read(pair)?;
         let ids = images.ids(self.request.labels.as_deref())?;
         for (method, name) in missing {
+            let inputs = self.inputs(method, pair);
             let Some((map, cost)) = self.register(method, pair, &images)? else { continue };
             let start = Instant::now();
             let scores = Scores::of(&map, method.deforms(), &images, &ids, &self.device)?;
             self.say(pair, &name, &scores, cost, start.elapsed().as_secs_f64());
-            let row = Row::new(self.key(pair, &name), &scores, cost);
+            let row = Row::new(self.key(pair, &name), &scores, cost, inputs);
             self.results.push(row)?;
         }
         Ok(())
     }
 
-    /// The methods of the rows of a pair that are missing, and their names in the tables.
-    fn missing(&self, pair: &'a Pair) -> Vec<(BenchMethod, String)> {
+    /// The methods of the rows of a pair that are missing or of files that were changed since, and their names in the
+    /// tables.
+    fn missing(&self, pair: &'a Pair) -> Result<Vec<(BenchMethod, String)>> {
         let coarsest_mm = self.coarsest(pair).spacing_mm;
         let finer = coarsest_mm != pair.spacing_mm;
         let asked = self.request.methods.as_deref().unwrap_or(BenchMethod::value_variants());
@@ -181,7 +225,37 @@ impl<'a> Bench<'a> {
             };
             Some((method, name))
         });
-        named.filter(|(_, name)| !self.results.has(self.key(pair, name))).collect()
+        let mut missing: Vec<(BenchMethod, String)> = Vec::new();
+        for (method, name) in named {
+            let inputs = self.inputs(method, pair);
+            let is_there = self.results.has(self.key(pair, &name), &inputs)?;
+            // A method may be asked for twice.
+            if !is_there && missing.iter().all(|(_, other)| *other != name) {
+                missing.push((method, name));
+            }
+        }
+        Ok(missing)
+    }
+
+    /// The files that a row is made of.
+    fn inputs(&self, method: BenchMethod, pair: &'a Pair) -> Inputs {
+        let Pair { fixed, moving, fixed_labels, moving_labels, .. } = pair;
+        let own = [fixed, moving, fixed_labels, moving_labels].map(PathBuf::as_path);
+        let coarse = self.coarsest(pair);
+        let coarse = (method == BenchMethod::Upsampled).then(|| [&*coarse.fixed, &*coarse.moving]);
+        let weights = self.weights.as_deref().filter(|_| method.is_learnt());
+        inputs(own.into_iter().chain(coarse.into_iter().flatten()).chain(weights))
+    }
+
+    /// Rows of methods that were not asked for stay as they are.
+    fn warn_of_outdated(&self) {
+        for (Key { pair, method, spacing_mm, .. }, files) in self.results.outdated() {
+            let files = files.join(", ");
+            self.printer.warning(&format!(
+                "the row of {pair} at {spacing_mm} mm with {method} is of files that were changed since: {files}; it is \
+                 made again when its method is asked for (--methods)"
+            ));
+        }
     }
 
     fn key<'k>(&'k self, pair: &'k Pair, method: &'k str) -> Key<'k> {

@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::cost::Cost;
 use super::scores::{LabelScore, Scores};
 use crate::failure::{Failure, Result};
+use crate::file_version::FileVersion;
 use crate::json::to_json;
 use crate::label_names::{LabelLine, LabelNames, label_table};
+use crate::manifest::Inputs;
 
 /// One registration. Null where there is nothing to measure, or no way to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,6 +45,9 @@ pub struct Row {
     pub cpu_seconds: Option<f64>,
     pub peak_memory_bytes: Option<u64>,
     pub gb_hours: Option<f64>,
+    /// The files that it was made of; nothing in rows of other programs and of older versions.
+    #[serde(default, skip_serializing_if = "Inputs::is_empty")]
+    pub inputs: Inputs,
     /// Each label; nothing in rows of other programs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub of_labels: Vec<LabelScore>,
@@ -58,7 +63,7 @@ pub struct Key<'a> {
 }
 
 impl Row {
-    pub fn new(key: Key, scores: &Scores, cost: Option<Cost>) -> Self {
+    pub fn new(key: Key, scores: &Scores, cost: Option<Cost>, inputs: Inputs) -> Self {
         let Key { pair, spacing_mm, method, device } = key;
         let regularity = scores.regularity;
         let peak_memory_bytes = cost.and_then(|cost| cost.peak_memory_bytes);
@@ -82,8 +87,17 @@ impl Row {
             cpu_seconds: cost.and_then(|cost| cost.cpu_seconds),
             peak_memory_bytes,
             gb_hours: both.map(|(bytes, seconds)| bytes as f64 / 1e9 * seconds / 3600.0),
+            inputs,
             of_labels: scores.of_labels.clone(),
         }
+    }
+
+    /// The files that were changed since the row was made.
+    fn changed(&self) -> Vec<&str> {
+        let now = |file: &str| FileVersion::of(Path::new(file));
+        let is_changed =
+            |(file, then): &(&String, &FileVersion)| now(file).is_some_and(|now| now != **then);
+        self.inputs.iter().filter(is_changed).map(|(file, _)| file.as_str()).collect()
     }
 
     pub fn key(&self) -> Key<'_> {
@@ -162,16 +176,44 @@ impl Results {
         &self.rows
     }
 
-    pub fn has(&self, key: Key) -> bool {
-        self.rows.iter().any(|row| row.key() == key)
+    /// Whether there is a row, of these files as they are now.
+    ///
+    /// # Errors
+    /// When it is of other files.
+    pub fn has(&self, key: Key, inputs: &Inputs) -> Result<bool> {
+        let Some(row) = self.rows.iter().find(|row| row.key() == key) else { return Ok(false) };
+        let is_known = |file: &&String| row.inputs.contains_key(*file);
+        match inputs.keys().find(|file| !is_known(file)).filter(|_| !row.inputs.is_empty()) {
+            None => Ok(row.inputs.is_empty() || row.inputs == *inputs),
+            Some(other) => {
+                let Key { pair, method, .. } = key;
+                let there = row.inputs.keys().find(|file| !inputs.contains_key(*file));
+                let there = there.map_or("other files", String::as_str);
+                Err(Failure::user(
+                    format!(
+                        "{}: there is a row of {pair} with {method} already, of {there} in place of {other}",
+                        self.path.display()
+                    ),
+                    "rows are identified by their names: use another output folder",
+                ))
+            }
+        }
     }
 
-    /// Adds a row and writes the list, whole or not at all. Rows of a pair must count the same labels.
+    /// The rows of files that were changed since: their pair and method, and the files.
+    pub fn outdated(&self) -> Vec<(Key<'_>, Vec<&str>)> {
+        let changed = self.rows.iter().map(|row| (row.key(), row.changed()));
+        changed.filter(|(_, files)| !files.is_empty()).collect()
+    }
+
+    /// Adds a row, in place of one that is called as it is, and writes the list, whole or not at all. Rows of a pair must
+    /// count the same labels, but for those of files that were changed since.
     pub fn push(&mut self, mut row: Row) -> Result<()> {
         row.name_labels(&self.names);
+        self.rows.retain(|other| other.key() != row.key());
         let same = |other: &&Row| other.pair == row.pair && other.spacing_mm == row.spacing_mm;
-        if let Some(other) = self.rows.iter().find(same).filter(|other| other.labels != row.labels)
-        {
+        let mut others = self.rows.iter().filter(same).filter(|other| other.labels != row.labels);
+        if let Some(other) = others.find(|other| other.changed().is_empty()) {
             return Err(Failure::user(
                 format!(
                     "{}: the rows of {} count {} labels, the new one {}",
@@ -253,6 +295,7 @@ impl Results {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::manifest::inputs;
 
     /// A row with these results, of a method that takes 3.6 s and 2 GB.
     pub fn row(pair: &str, spacing_mm: f64, method: &str, dice: f64) -> Row {
@@ -270,7 +313,8 @@ pub mod tests {
             cpu_seconds: None,
             peak_memory_bytes: Some(2_000_000_000),
         };
-        Row::new(Key { pair, spacing_mm, method, device: "cpu" }, &scores, Some(cost))
+        let key = Key { pair, spacing_mm, method, device: "cpu" };
+        Row::new(key, &scores, Some(cost), Inputs::new())
     }
 
     #[test]
@@ -285,11 +329,12 @@ pub mod tests {
         results.push(row("a to b", 1.0, "x, y", 0.25)).expect("writable");
         let again = Results::open(folder.path(), LabelNames::default()).expect("well formed");
         assert_eq!(again.rows(), results.rows());
-        assert!(again.has(first.key()));
+        let has = |key| again.has(key, &Inputs::new()).expect("nothing is known of its files");
+        assert!(has(first.key()));
         let other_labels = Row { labels: 2, ..row("a to b", 1.0, "other", 0.5) };
         let refused = results.push(other_labels).expect_err("2 labels and 3").to_string();
         assert!(refused.contains("count 3 labels, the new one 2"), "{refused}");
-        assert!(!again.has(Key { spacing_mm: 0.25, ..first.key() }));
+        assert!(!has(Key { spacing_mm: 0.25, ..first.key() }));
         let csv = again.csv();
         let lines: Vec<&str> = csv.lines().collect();
         assert!(lines[1].starts_with("a to b,0.1,greedy,cpu,"), "{csv}");
@@ -336,6 +381,37 @@ pub mod tests {
         assert!(csv == named.labels_csv() && csv.contains(",7,Cortex,"), "{csv}");
         let again = open(LabelNames::default());
         assert_eq!(again.rows()[0].of_labels[0].name.as_deref(), Some("Cortex"));
+    }
+
+    #[test]
+    fn rows_of_files_that_were_changed_are_made_again_and_of_other_files_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let [file, other] = ["a.nii", "b.nii"].map(|name| folder.path().join(name));
+        for file in [&file, &other] {
+            std::fs::write(file, "before").expect("writable");
+        }
+        let mut results = Results::open(folder.path(), LabelNames::default()).expect("nothing yet");
+        let made = |labels| Row {
+            inputs: inputs([&*file]),
+            labels,
+            ..row("a to b", 1.0, "VoxelMorph", 0.5)
+        };
+        results.push(made(3)).expect("writable");
+        let first = made(3);
+        let again = Results::open(folder.path(), LabelNames::default()).expect("well formed");
+        assert_eq!(again.rows(), results.rows());
+        assert!(results.has(first.key(), &inputs([&*file])).expect("its own files"));
+        assert!(results.outdated().is_empty());
+        let refused = results.has(first.key(), &inputs([&*other])).expect_err("other files");
+        let refused = refused.to_string();
+        assert!(refused.contains("a.nii in place of") && refused.contains("b.nii"), "{refused}");
+        std::fs::write(&file, "after it").expect("writable");
+        assert!(!results.has(first.key(), &inputs([&*file])).expect("its own files"));
+        assert_eq!(results.outdated().len(), 1);
+        // In the place of the old one, which counted other labels.
+        results.push(made(2)).expect("the other row is outdated");
+        assert_eq!((results.rows().len(), results.rows()[0].labels), (1, 2));
+        assert!(results.outdated().is_empty());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ffdp_groups::fusion::{FusionMethod, FusionSettings, JointSettings};
+use ffdp_train::user_flags::{UserFlags, WithoutEffect};
 
 use crate::commands::group::GroupArguments;
 use crate::failure::Result;
@@ -36,6 +37,8 @@ atlas was left out.";
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct FuseArguments {
+    #[command(flatten)]
+    given: UserFlags,
     /// The image that is to get labels.
     #[arg(short, long, value_name = "FILE")]
     pub fixed: PathBuf,
@@ -84,6 +87,13 @@ enum MethodChoice {
 impl FuseArguments {
     /// How it is done.
     pub fn resolve(&self) -> Result<FusionSettings> {
+        self.run.reading.nan_policy.check_without_weights("fuse")?;
+        self.given.refuse(&[WithoutEffect {
+            flags: &["alpha", "exponent", "patch_radius", "search_radius"],
+            when: self.method == MethodChoice::Majority,
+            because: "it is a part of joint label fusion, and --method is majority",
+            fix: "use --method joint",
+        }])?;
         let method = match self.method {
             MethodChoice::Majority => FusionMethod::Majority,
             MethodChoice::Joint => FusionMethod::Joint(JointSettings {

@@ -115,6 +115,7 @@ fn planned(
     atlases: &ImageFiles,
     fixed: ffdp_image::image::Geometry,
 ) -> Result<(Plan, Sizes)> {
+    atlases.check_volume(Some(&request.fixed))?;
     let largest = atlases.grids().into_iter().max_by_key(|grid| grid.len());
     let moving = largest.unwrap_or_else(|| fixed.clone());
     let sizes = Sizes { fixed, moving, content: Content::PLAIN, labels: true };

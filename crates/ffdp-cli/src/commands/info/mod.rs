@@ -11,6 +11,7 @@ use ffdp_image::image::{Counted, Planes, finite_statistics};
 use ffdp_image::io::images::{
     DataType, GeometrySource, Header, INTENT_LABEL, PlaneReader, read_formats, read_labels_at,
 };
+use ffdp_train::user_flags::{UserFlags, WithoutEffect};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -28,6 +29,8 @@ const PERCENTS: [f64; 5] = [1.0, 25.0, 50.0, 75.0, 99.0];
 /// `ffdp info`.
 #[derive(Debug, Args)]
 pub struct InfoArguments {
+    #[command(flatten)]
+    given: UserFlags,
     /// Images of the formats that are read, transforms, folders of results.
     #[arg(value_name = "FILE", required = true, help = files_help())]
     pub files: Vec<PathBuf>,
@@ -41,6 +44,12 @@ pub struct InfoArguments {
 
 /// Prints the description of every file. One that cannot be read does not hinder the others.
 pub fn run(request: &InfoArguments) -> Result<()> {
+    request.given.refuse(&[WithoutEffect {
+        flags: &["volume"],
+        when: request.files.iter().all(|file| is_transform(file)),
+        because: "a transform has no volumes",
+        fix: "name an image",
+    }])?;
     if let [file] = &request.files[..] {
         let info = Described::of(file, request.volume)?;
         return print_to_stdout(&if request.json { to_json(&info)? } else { info.text() });

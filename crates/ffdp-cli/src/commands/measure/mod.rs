@@ -13,6 +13,7 @@ use ffdp_image::image::Volume;
 use ffdp_image::io::images::{header, write_volume};
 use ffdp_image::io::{FileRow, check_not_an_input, check_writable};
 use ffdp_image::metrics::{Difference, jacobian_determinants};
+use ffdp_train::user_flags::{UserFlags, WithoutEffect};
 
 use super::apply::SpaceChoice;
 use super::chain::TransformChoice;
@@ -20,6 +21,7 @@ use super::input::Reading;
 use crate::cohort::{Cohort, Column, Pair, Steps};
 use crate::failure::{Failure, Result};
 use crate::json::to_json;
+use crate::pairs::check_effects;
 use crate::printer::{Printer, print_to_stdout};
 use inputs::Inputs;
 use report::Report;
@@ -51,6 +53,8 @@ Exit code: 0 done, 1 an error in the input or the request, 2 a defect.";
 #[command(group(ArgGroup::new("label_maps").multiple(true).args(["fixed_labels", "pairs"])))]
 #[command(group(ArgGroup::new("warps").multiple(true).args(["warp", "pairs"])))]
 pub struct MeasureArguments {
+    #[command(flatten)]
+    given: UserFlags,
     /// Image that stays (NIfTI, 3-D).
     #[arg(short, long, value_name = "FILE", requires = "moving")]
     pub fixed: Option<PathBuf>,
@@ -132,6 +136,52 @@ impl MeasureArguments {
     }
 }
 
+impl MeasureArguments {
+    /// Refuses flags that have no effect on what is measured.
+    fn refuse_without_effect(&self) -> Result<()> {
+        self.reading.nan_policy.check_without_weights("measure")?;
+        if self.pairs.is_some() {
+            // By its columns.
+            return Ok(());
+        }
+        let images = self.fixed.as_deref().into_iter().chain(self.moving.as_deref());
+        self.reading.check_volume(images)?;
+        Ok(self.given.refuse(&[
+            WithoutEffect {
+                flags: &["transform"],
+                when: self.warp.is_some() && self.landmarks.is_none(),
+                because: "images and labels are seen through --warp",
+                fix: "name one of both",
+            },
+            WithoutEffect {
+                flags: &["resample"],
+                when: self.fixed.is_none() && self.fixed_labels.is_none(),
+                because: "there is neither an image nor a label map",
+                fix: "add --fixed and --moving",
+            },
+            WithoutEffect {
+                flags: &["volume", "nan_policy"],
+                when: self.fixed.is_none(),
+                because: "no image is measured",
+                fix: "add --fixed and --moving",
+            },
+        ])?)
+    }
+}
+
+/// The columns of a list of which some line must fill one for a flag to have an effect.
+const FLAGS_BY_COLUMNS: [(&str, &[&str]); 9] = [
+    ("labels", &["fixed_labels"]),
+    ("label_names", &["fixed_labels"]),
+    ("learn2reg", &["fixed_labels"]),
+    ("learn2reg", &["warp", "transform"]),
+    ("window", &["fixed"]),
+    ("bins", &["fixed"]),
+    ("volume", &["fixed"]),
+    ("nan_policy", &["fixed"]),
+    ("resample", &["fixed", "fixed_labels"]),
+];
+
 /// What the table of several pairs has.
 const COLUMNS: [Column; 7] = [
     Column { name: "dice", pointer: "/labels/mean/dice", digits: Some(4) },
@@ -182,6 +232,19 @@ impl Steps for Measurements {
 impl MeasureArguments {
     /// The request for one pair of a list.
     fn of_pair(&self, row: &FileRow) -> Result<Self> {
+        check_effects(
+            row,
+            &[
+                ("mask", &["fixed"]),
+                ("inverse_warp", &["warp", "transform"]),
+                ("transform", &["fixed", "fixed_labels"]),
+            ],
+        )?;
+        if row.text("warp").is_some() && row.text("transform").is_some() {
+            let what =
+                "transform has no effect next to warp: images and labels are seen through that";
+            return Err(row.error(what, "fill in one of both").into());
+        }
         let file = |column| row.file(column);
         let request = Self {
             fixed: file("fixed"),
@@ -212,10 +275,22 @@ impl MeasureArguments {
 /// Measures and prints.
 pub fn run(request: &MeasureArguments) -> Result<()> {
     let printer = Printer::new(false, false);
+    request.refuse_without_effect()?;
     if let Some(list) = &request.pairs {
         let cohort = Cohort {
             list,
             required: &[],
+            optional: &[
+                "fixed",
+                "moving",
+                "fixed_labels",
+                "moving_labels",
+                "transform",
+                "warp",
+                "inverse_warp",
+                "mask",
+            ],
+            flags: (&request.given, &FLAGS_BY_COLUMNS),
             title: "Measures",
             columns: &COLUMNS,
             folder: None,

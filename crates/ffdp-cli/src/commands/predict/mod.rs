@@ -14,6 +14,7 @@ use ffdp_image::io::{FileRow, check_not_an_input};
 use ffdp_train::RunFolder;
 use ffdp_train::predict::{CheckpointChoice, Predictor};
 use ffdp_train::settings::{Align, parse_size};
+use ffdp_train::user_flags::UserFlags;
 
 use super::input::{Reading, image, labels_on};
 use crate::cohort::{Cohort, Column, Pair, Steps, run_one};
@@ -23,7 +24,7 @@ use crate::failure::Result;
 use crate::json::to_json;
 use crate::label_names::{LabelNames, NamedOverlap};
 use crate::manifest::{Claim, Identity, place};
-use crate::pairs::named;
+use crate::pairs::{check_effects, named};
 use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::progress::ProgressPrinter;
 use crate::result::{PredictInputs, Prediction};
@@ -52,6 +53,8 @@ Exit code: 0 done, 1 an error in the input or the request, 2 a defect.";
 #[command(after_long_help = HELP)]
 #[command(group(ArgGroup::new("label_maps").multiple(true).args(["fixed_labels", "pairs"])))]
 pub struct PredictArguments {
+    #[command(flatten)]
+    given: UserFlags,
     /// Folder of a training (the --output of ffdp train)
     #[arg(long, value_name = "DIR")]
     pub model: PathBuf,
@@ -119,8 +122,9 @@ impl PredictArguments {
     }
 
     /// The request for one pair of a list.
-    fn of_pair(&self, row: &FileRow, name: &str) -> Self {
-        Self {
+    fn of_pair(&self, row: &FileRow, name: &str) -> Result<Self> {
+        check_effects(row, &[("fixed_labels", &["moving_labels"])])?;
+        Ok(Self {
             fixed: row.file("fixed"),
             moving: row.file("moving"),
             pairs: None,
@@ -128,7 +132,7 @@ impl PredictArguments {
             fixed_labels: row.file("fixed_labels"),
             moving_labels: row.file("moving_labels"),
             ..self.clone()
-        }
+        })
     }
 
     /// The images, labels and names that are read.
@@ -174,12 +178,15 @@ const COLUMNS: [Column; 7] = [
 /// Predicts, perhaps refines, writes and measures.
 pub fn run(request: &PredictArguments) -> Result<()> {
     let printer = Printer::new(request.quiet, false);
+    request.reading.nan_policy.check_without_weights("predict")?;
     let label_names = LabelNames::of(request.label_names.as_deref())?;
     let predictions = Predictions { request, label_names };
     if let Some(list) = &request.pairs {
         let cohort = Cohort {
             list,
             required: &["fixed", "moving"],
+            optional: &["fixed_labels", "moving_labels"],
+            flags: (&request.given, &[("label_names", &["fixed_labels"])]),
             title: "Predictions",
             columns: &COLUMNS,
             folder: Some(&request.output),
@@ -191,8 +198,9 @@ pub fn run(request: &PredictArguments) -> Result<()> {
             verbose: false,
         };
         return cohort.run(&predictions, |row, name, printer| {
-            let case = Case::new(request.of_pair(row, name), printer)?;
-            let metrics = case.claim.is_done()?.then(|| case.files.read_metrics()).flatten();
+            let case = Case::new(request.of_pair(row, name)?, printer)?;
+            let metrics =
+                case.claim.is_done(case.printer)?.then(|| case.files.read_metrics()).flatten();
             Ok(metrics.map_or_else(|| Pair::Open(case), Pair::Kept))
         });
     }
@@ -221,6 +229,7 @@ struct Case {
 
 impl Case {
     fn new(request: PredictArguments, printer: Printer) -> Result<Self> {
+        request.reading.check_volume([request.fixed(), request.moving()])?;
         let files = Files::in_folder(&request.output);
         let claim = files.claim(&request)?;
         Ok(Self { request, files, claim, printer })

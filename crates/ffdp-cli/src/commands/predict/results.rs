@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ffdp_image::io::images::{write_displacement, write_labels, write_volume};
 use ffdp_image::io::write_text;
 use ffdp_image::metrics::SimilarityMeasures;
+use ffdp_train::RunFolder;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -59,7 +60,10 @@ impl Files {
             false => Existing::Refuse,
         };
         let what = ("predict", request.identity());
-        Claim::new(&self.folder, what, &self.all(), &request.inputs(), existing)
+        // Without weights there is nothing to predict with, which is said when they are loaded.
+        let weights = request.checkpoint.weights(&RunFolder::new(&request.model)).ok();
+        let inputs = [request.inputs(), weights.iter().map(PathBuf::as_path).collect()].concat();
+        Claim::new(&self.folder, what, &self.all(), &inputs, existing)
     }
 
     /// The measures that an earlier run has left.

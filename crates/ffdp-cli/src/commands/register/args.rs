@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use clap::{ArgAction, ArgGroup, Args, ValueEnum};
 use ffdp_groups::series::Reference;
+use ffdp_image::Error;
 use ffdp_image::io::FileRow;
 use ffdp_image::io::images::header;
-use ffdp_register::Settings;
+use ffdp_register::{Settings, Stage};
+use ffdp_train::user_flags::{UserFlags, WithoutEffect};
 
 use crate::commands::apply::SpaceChoice;
 use crate::commands::chain::TransformChoice;
@@ -16,8 +18,8 @@ use crate::commands::input::Reading;
 use crate::commands::print::PrintArguments;
 use crate::failure::{Failure, Result};
 use crate::mesh::MeshArguments;
-use crate::pairs::named;
-use crate::settings::SettingsArguments;
+use crate::pairs::{check_effects, named};
+use crate::settings::{SettingsArguments, deforms};
 
 const HELP: &str = "\
 The stages are moments, rigid, affine and a deformation. --transform chooses the last one, --aligned starts \
@@ -83,8 +85,10 @@ const OF_ONE_PAIR: [&str; 9] = [
 /// `ffdp register`.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = HELP)]
-#[command(group(ArgGroup::new("label_maps").multiple(true).args(["moving_labels", "pairs"])))]
+#[command(group(ArgGroup::new("label_maps").multiple(true).args(["fixed_labels", "pairs"])))]
 pub struct RegisterArguments {
+    #[command(flatten)]
+    pub given: UserFlags,
     /// Image that stays, 3-D. NIfTI, OME-Zarr (image.zarr, image.zarr#LEVEL,c=CHANNEL,t=TIME), NRRD, MetaImage, MGZ,
     /// DICOM, TIFF, PNG or JPEG.
     /// Left out, a moving image of several volumes is registered to itself.
@@ -209,28 +213,61 @@ impl RegisterArguments {
     pub fn resolve(&self) -> Result<Settings> {
         let initial = self.initial.as_ref();
         let deforms = initial.map(TransformChoice::is_deforming).transpose()?.unwrap_or(false);
-        if self.settings.landmark_sigma.is_some()
-            && self.landmarks.is_none()
-            && self.pairs.is_none()
-        {
-            return Err(Failure::user(
-                "--landmark-sigma says how exactly landmarks are known, and there are none",
-                "give them by --landmarks FIXED MOVING",
-            ));
-        }
         let aligned = self.settings.aligned || deforms;
         let settings = SettingsArguments { aligned, ..self.settings.clone() };
         let settings = match self.fixed.is_none() && self.pairs.is_none() {
             true => settings.resolve_motion(),
             false => settings.resolve(),
         }?;
-        if settings.label_term.is_some() && self.fixed_labels.is_none() && self.pairs.is_none() {
+        if self.pairs.is_none() {
+            self.check_driven(&settings)?;
+        }
+        Ok(settings)
+    }
+
+    /// Demands what is to drive the registration of a pair, and stages that it drives.
+    pub fn check_driven(&self, settings: &Settings) -> Result<()> {
+        let by_gradients =
+            |stage: &&Stage| !matches!(stage, Stage::Moments(_) | Stage::Discrete(_));
+        let mut driven = settings.stages.iter().filter(by_gradients).peekable();
+        let nothing = "the stages that there are follow no gradient";
+        let fix = "add one that does, as --transform greedy";
+        if settings.landmark_sigma_mm.is_some() && driven.peek().is_none() {
+            return Err(Error::without_effect("--landmark-sigma", nothing, fix).into());
+        }
+        if settings.label_term.is_some() && driven.all(Stage::is_linear) && deforms(settings) {
+            return Err(Error::without_effect("--label-terms", nothing, fix).into());
+        }
+        if settings.landmark_sigma_mm.is_some() && self.landmarks.is_none() {
+            return Err(Failure::user(
+                "landmark_sigma_mm (--landmark-sigma) says how exactly landmarks are known, and there are none",
+                "give them by --landmarks FIXED MOVING, or leave it out",
+            ));
+        }
+        if settings.label_term.is_some() && self.fixed_labels.is_none() {
             return Err(Failure::user(
                 "the labels of label_term (--label-terms) drive the registration, and there are no label maps",
                 "give them by --fixed-labels and --moving-labels, or leave label_term out",
             ));
         }
-        Ok(settings)
+        Ok(())
+    }
+
+    /// Demands a stage that is cut where the images are to be, by one process.
+    pub fn check_cuts(&self, settings: &Settings) -> Result<()> {
+        let is_linear = !deforms(settings);
+        let shared = self.pairs.is_none() && self.mesh.has_several_devices();
+        let rule = |flags, when| WithoutEffect {
+            flags,
+            when,
+            because: "all stages are linear, and those are not cut",
+            fix: "end the settings with a deformable stage, as --transform greedy",
+        };
+        Ok(self.given.refuse(&[
+            rule(&["shards"], is_linear),
+            rule(&["devices"], is_linear && shared),
+            rule(&["device_memory"], is_linear && !self.slabs),
+        ])?)
     }
 
     /// Whether a series is registered: all volumes of a moving image that has several.
@@ -261,10 +298,21 @@ impl RegisterArguments {
     }
 
     /// The request for one pair of a list, with results in a folder of its own.
-    pub fn of_pair(&self, row: &FileRow, name: &str) -> Self {
+    ///
+    /// # Errors
+    /// For what a line names in vain.
+    pub fn of_pair(&self, row: &FileRow, name: &str) -> Result<Self> {
+        check_effects(
+            row,
+            &[
+                ("fixed_labels", &["moving_labels"]),
+                ("fixed_landmarks", &["moving_landmarks"]),
+                ("moving_landmarks", &["fixed_landmarks"]),
+            ],
+        )?;
         let file = |column| row.file(column);
         let landmarks = file("fixed_landmarks").zip(file("moving_landmarks"));
-        Self {
+        Ok(Self {
             fixed: file("fixed"),
             moving: file("moving"),
             pairs: None,
@@ -276,7 +324,7 @@ impl RegisterArguments {
             initial: file("initial").map(Into::into).or_else(|| self.initial.clone()),
             landmarks: landmarks.map(|(fixed, moving)| vec![fixed, moving]),
             ..self.clone()
-        }
+        })
     }
 
     /// The time between two checkpoints.

@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ffdp_register::{Content, Settings};
+use ffdp_train::user_flags::WithoutEffect;
 
 use super::args::RegisterArguments;
 use super::channels;
 use super::files::Files;
 use super::inputs::Inputs;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::hosts::Hosts;
 use crate::label_names::LabelNames;
 use crate::manifest::Claim;
@@ -39,7 +40,7 @@ pub struct Registrations {
 
 impl Registrations {
     /// # Errors
-    /// When the settings cannot be used.
+    /// When the settings cannot be used, or leave a flag without an effect.
     pub fn new(
         request: &RegisterArguments,
         meshes: Vec<MeshArguments>,
@@ -47,6 +48,9 @@ impl Registrations {
     ) -> Result<Self> {
         let start = Instant::now();
         let settings = request.resolve()?;
+        if hosts.ranks().is_none() {
+            request.check_cuts(&settings)?;
+        }
         // Of a list of pairs it is one table for all.
         LabelNames::of(request.label_names.as_deref())?;
         let (toml, interval) = (to_toml(&settings)?, request.checkpoint_interval()?);
@@ -78,15 +82,18 @@ pub struct Case {
 
 impl Case {
     /// # Errors
-    /// When a result would overwrite an input, the folder holds results of another run, or an image is no image.
+    /// When a flag has no effect, a result would overwrite an input, the folder holds results of another run, or an image is no image.
     pub fn new(request: RegisterArguments, all: &Registrations, printer: Printer) -> Result<Self> {
         let Registrations { settings, toml, hosts, .. } = all;
+        request.check_driven(settings)?;
         let files = Files::in_folder(&request.output, request.format);
         Inputs::check(&request, &files)?;
-        if request.folder.resume && hosts.ranks().is_some() {
-            let fix = "start one process, or leave out --resume";
-            return Err(Failure::user("several processes keep no checkpoint", fix));
-        }
+        request.given.refuse(&[WithoutEffect {
+            flags: &["resume", "checkpoint_every"],
+            when: hosts.ranks().is_some(),
+            because: "several processes keep no checkpoint",
+            fix: "start one process",
+        }])?;
         let claim = || files.claim(&request, toml, &request.inputs());
         let claim = hosts.is_first().then(claim).transpose()?;
         let sizes = request.sizes(settings)?;
@@ -97,7 +104,7 @@ impl Case {
 
     /// Whether its results are there.
     pub fn is_done(&self) -> Result<bool> {
-        self.claim.as_ref().map_or(Ok(false), Claim::is_done)
+        self.claim.as_ref().map_or(Ok(false), |claim| claim.is_done(self.printer))
     }
 }
 

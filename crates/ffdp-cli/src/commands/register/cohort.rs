@@ -48,6 +48,23 @@ pub fn run(request: &RegisterArguments, list: &Path) -> Result<()> {
     let cohort = Cohort {
         list,
         required: &["fixed", "moving"],
+        optional: &[
+            "fixed_labels",
+            "moving_labels",
+            "fixed_mask",
+            "moving_mask",
+            "initial",
+            "fixed_landmarks",
+            "moving_landmarks",
+        ],
+        flags: (
+            &request.given,
+            &[
+                ("label_names", &["fixed_labels"]),
+                ("label_terms", &["fixed_labels"]),
+                ("landmark_sigma", &["fixed_landmarks"]),
+            ],
+        ),
         title: "Registrations",
         columns: &COLUMNS,
         folder: Some(&request.output),
@@ -63,7 +80,7 @@ pub fn run(request: &RegisterArguments, list: &Path) -> Result<()> {
         "interrupted: pairs that are done stay; the same command goes on with the others, with --resume also inside a pair",
     );
     cohort.run(&registrations, |row, name, printer| {
-        let case = Case::new(request.of_pair(row, name), &registrations, printer)?;
+        let case = Case::new(request.of_pair(row, name)?, &registrations, printer)?;
         Ok(match metrics_if_done(&case)? {
             Some(metrics) => Pair::Kept(metrics),
             None => Pair::Open(case),

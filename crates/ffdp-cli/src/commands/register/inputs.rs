@@ -100,9 +100,11 @@ impl Inputs {
         for file in files.all().into_iter().chain([files.folder.as_path()]) {
             check_not_an_input(file, &inputs)?;
         }
+        let images = [request.fixed(), request.moving()];
         if !request.labels_as_images {
-            [request.fixed(), request.moving()].into_iter().try_for_each(check_is_no_label_map)?;
+            images.into_iter().try_for_each(check_is_no_label_map)?;
         }
+        request.reading.check_volume(images)?;
         let [fixed, moving] = SideFiles::of(request);
         let grids = [fixed.check_grids()?, moving.check_grids()?];
         request.initial.as_ref().map_or(Ok(()), TransformChoice::check_is_there)?;
@@ -376,7 +378,7 @@ fn landmarks_of(
 }
 
 /// Mixed labels are no labels: a map given as an image is most likely a mistake.
-fn check_is_no_label_map(path: &Path) -> Result<()> {
+pub fn check_is_no_label_map(path: &Path) -> Result<()> {
     if header(path)?.intent_code != INTENT_LABEL {
         return Ok(());
     }

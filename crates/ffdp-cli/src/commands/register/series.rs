@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::args::{ImageFormat, RegisterArguments};
 use super::files::settings_file;
-use super::inputs::initial;
+use super::inputs::{check_is_no_label_map, initial};
 use crate::commands::input::{Reading, check_on_grid, image, weights};
 use crate::disk::Forecast;
 use crate::failure::{Failure, Result};
@@ -82,6 +82,11 @@ pub fn run(request: &RegisterArguments) -> Result<()> {
     refuse_what_pairs_have(request)?;
     let printer = request.print.printer();
     let settings = request.resolve()?;
+    request.check_cuts(&settings)?;
+    if !request.labels_as_images {
+        let images = request.fixed.as_deref().into_iter().chain([request.moving()]);
+        images.into_iter().try_for_each(check_is_no_label_map)?;
+    }
     let images = SeriesImage::open(request.moving())?;
     let files = Files::new(&request.output, images.count(), deforms(&settings));
     let claim = claim(request, &files, &settings)?;
@@ -284,6 +289,7 @@ fn refuse_what_pairs_have(request: &RegisterArguments) -> Result<()> {
                     --jacobian-out FILE";
     let channels =
         "register the contrast that shows most, and warp others: ffdp apply -i OTHER -t OUTPUT";
+    let policy = request.given.has("nan_policy") && request.fixed.is_none();
     let given = [
         ("--fixed-labels", request.fixed_labels.is_some(), labels),
         ("--moving-labels", request.moving_labels.is_some(), labels),
@@ -291,6 +297,21 @@ fn refuse_what_pairs_have(request: &RegisterArguments) -> Result<()> {
         ("--jacobian", request.jacobian, jacobian),
         ("--channels", !request.channels.is_empty(), channels),
         ("--resume", request.folder.resume, "start it anew, with --overwrite"),
+        (
+            "--checkpoint-every",
+            request.given.has("checkpoint_every"),
+            "a series is registered without checkpoints",
+        ),
+        (
+            "--no-inverse",
+            request.no_inverse,
+            "no inverse is computed of the transforms of a series",
+        ),
+        (
+            "--nan-policy",
+            policy,
+            "volumes with NaN are reported, and have the transform of their neighbour",
+        ),
         (
             "--format ome-zarr",
             request.format != ImageFormat::Nifti,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use ffdp_image::Error;
 use ffdp_image::io::{check_not_an_input, check_writable};
 use ffdp_shapes::files::write_shape;
 
@@ -34,6 +35,11 @@ pub fn run(request: &ConvertArguments) -> Result<()> {
     check_not_an_input(output, &[&input.path])?;
     check_writable(output)?;
     let shape = input.read()?;
+    if request.largest && shape.cells.is_empty() {
+        let because = "points that no cell connects have no parts";
+        let fix = "give a surface or curves";
+        return Err(Error::without_effect("--largest", because, fix).into());
+    }
     let shape = if request.largest { shape.largest_component() } else { shape };
     write_shape(output, &shape)?;
     summarise(request.quiet, || {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use ffdp_image::Error;
 use ffdp_image::io::read_toml;
 use ffdp_shapes::attachment::{Attachment, advised_sigmas};
 use ffdp_shapes::lddmm::{Iteration, LddmmSettings, Metric, Scheme};
@@ -23,7 +24,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value = DeviceChoice::AUTO)]
     pub device: DeviceChoice,
     /// Errors only.
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Every iteration.
     #[arg(short, long)]
@@ -135,6 +136,7 @@ impl MethodArguments {
             None if self.settings.is_none() => Some(Compare::Varifolds),
             how => how,
         };
+        self.check_effects(how)?;
         settings.coarsen_mm = self.coarsen.unwrap_or(settings.coarsen_mm);
         if let Some(how) = how {
             let coarse = target.coarsened(settings.coarsen_mm);
@@ -172,6 +174,30 @@ impl MethodArguments {
         settings.iterations = self.iterations.unwrap_or(settings.iterations);
         settings.validate()?;
         Ok(settings)
+    }
+
+    /// Refuses flags that the comparison leaves without an effect; without a choice it is that of the file.
+    fn check_effects(&self, how: Option<Compare>) -> Result<()> {
+        let widths = self.data_sigma.iter().map(f64::to_string).collect::<Vec<_>>().join(",");
+        let data_sigma = (!widths.is_empty()).then(|| format!("--data-sigma {widths}"));
+        let coarsen = self.coarsen.map(|mm| format!("--coarsen {mm}"));
+        let points = "landmarks are compared point for point";
+        let refused = match how {
+            Some(Compare::Landmarks) => data_sigma.or(coarsen).map(|given| (given, points)),
+            Some(Compare::Transport) if self.data_sigma.len() > 1 => data_sigma.map(|given| {
+                (given, "transport has one blur, the widths after it are not looked at")
+            }),
+            None => data_sigma
+                .map(|given| (given, "the comparison is that of --settings, with its widths")),
+            _ => None,
+        };
+        match refused {
+            None => Ok(()),
+            Some((given, because)) => {
+                let fix = "choose another comparison by --attachment";
+                Err(Error::without_effect(given, because, fix).into())
+            }
+        }
     }
 
     /// Widths follow from the size of the target, which a single point does not have.

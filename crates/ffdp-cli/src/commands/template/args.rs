@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use ffdp_groups::template::{Average, Intensities, Sharpening, TemplateSettings};
-use ffdp_register::Settings;
+use ffdp_register::{Settings, Stage};
+use ffdp_train::user_flags::{UserFlags, WithoutEffect};
 
 use crate::commands::group::GroupArguments;
 use crate::failure::{Failure, Result};
-use crate::settings::SettingsArguments;
+use crate::settings::{SettingsArguments, deforms};
 
 const HELP: &str = "\
 The images are placed by their centres of mass and averaged. In linear rounds each is registered to the average by rigid \
@@ -49,6 +50,8 @@ image was left out.";
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct TemplateArguments {
+    #[command(flatten)]
+    given: UserFlags,
     /// The images, or one list as --images has it. Files of any format that ffdp register takes, on any grids.
     #[arg(value_name = "FILE", required_unless_present = "list", conflicts_with = "list")]
     files: Vec<PathBuf>,
@@ -138,6 +141,8 @@ impl TemplateArguments {
             ));
         }
         let registration: Settings = self.settings.resolve()?;
+        self.run.reading.nan_policy.check_without_weights("template")?;
+        self.refuse_without_effect(&registration)?;
         let average = match self.average {
             AverageChoice::Mean => Average::Mean,
             AverageChoice::Median => Average::Median,
@@ -161,6 +166,39 @@ impl TemplateArguments {
         };
         settings.validate()?;
         Ok(settings)
+    }
+
+    /// Refuses flags that the other ones leave without an effect.
+    fn refuse_without_effect(&self, registration: &Settings) -> Result<()> {
+        let is_of_a_round =
+            |stage: &Stage| stage.is_linear() && !matches!(stage, Stage::Moments(_));
+        let has_linear = registration.stages.iter().any(is_of_a_round);
+        Ok(self.given.refuse(&[
+            WithoutEffect {
+                flags: &["trim"],
+                when: self.average != AverageChoice::Trimmed,
+                because: "it is a part of the trimmed mean, and --average asks for another",
+                fix: "add --average trimmed",
+            },
+            WithoutEffect {
+                flags: &["rounds", "tolerance"],
+                when: !deforms(registration),
+                because: "the registration has no deformable stage",
+                fix: "end it with one, as --transform greedy",
+            },
+            WithoutEffect {
+                flags: &["tolerance"],
+                when: self.rounds == 0,
+                because: "there is no deformable round (--rounds 0)",
+                fix: "allow for some",
+            },
+            WithoutEffect {
+                flags: &["linear_rounds"],
+                when: !has_linear,
+                because: "the registration has no linear stage",
+                fix: "leave out what removes them, as --aligned",
+            },
+        ])?)
     }
 
     /// The list, where there is one: named by its flag, or the only file.

@@ -123,6 +123,7 @@ fn planned(
     images: &ImageFiles,
     grid: Option<&Geometry>,
 ) -> Result<(Plan, Sizes)> {
+    images.check_volume(None)?;
     let grids = images.grids();
     let Some(largest) = grids.iter().max_by_key(|grid| grid.len()).cloned() else {
         let first = images.image(0);
