@@ -50,11 +50,11 @@ impl Purpose {
     }
 }
 
-/// The three planes of a tile with its margin, as they lie in shared memory: the one that is summed, those behind and
-/// ahead of it.
+/// How a plane of a tile with its margin lies in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Planes {
-    margin: u32,
+pub(super) struct Planes {
+    /// Columns on either side, along x and y.
+    pub(super) margin: u32,
 }
 
 impl Planes {
@@ -62,7 +62,7 @@ impl Planes {
         Self { margin: (patch.radius + patch.dilation) as u32 }
     }
 
-    const fn pitch(self) -> u32 {
+    pub(super) const fn pitch(self) -> u32 {
         TILE.width() + 2 * self.margin
     }
 
@@ -70,12 +70,13 @@ impl Planes {
         TILE.height() + 2 * self.margin
     }
 
-    const fn words(self) -> u32 {
+    pub(super) const fn words(self) -> u32 {
         self.pitch() * self.rows()
     }
 }
 
-/// Fills shared memory with plane `z` and its two neighbours, `dilation` planes away.
+/// Fills shared memory with three planes: the one `dilation` planes behind `z`, plane `z`, which is summed, and the one
+/// as far ahead.
 #[cube]
 fn fill<T: Float>(
     image: &[T],

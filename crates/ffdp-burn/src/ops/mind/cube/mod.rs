@@ -85,18 +85,20 @@ impl March<'_> {
 fn to_image(image: &CubeTensor, slopes: &CubeTensor, patch: Patch) -> CubeTensor {
     let (batch, size) = batch_and_size(image);
     let [d, h, w] = size;
+    let grid = grid("mind", TILE, batch, size, SHORTEST);
     let passed = empty_f32(image, [batch, 6, d, h, w]);
     let output = empty_f32(image, image.meta.shape().clone());
     unsafe {
         pass_kernel::launch_unchecked(
             &image.client,
-            columns("mind", batch, size, 1),
-            COLUMNS.into(),
+            grid.launch(),
+            CubeDim::new_1d(UNITS),
             address(&[slopes, &passed]),
             buffer(image),
             buffer(slopes),
             buffer(&passed),
             extent(size),
+            grid.chunk,
             patch,
             kind(image),
         );
