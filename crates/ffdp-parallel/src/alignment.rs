@@ -20,13 +20,14 @@ use super::collective::{broadcast, reduce};
 use super::deform::{Block, Comparison, Sums};
 use super::device_mesh::DeviceMesh;
 use super::exchange::Reduction;
+use super::numbers::read_together;
 use super::rest::put_away;
 use super::ring::{DisplacementBounds, IndexMap, RingInputs, RingSampler};
 use super::sharded::Sharded;
 use super::transfer::to_device;
 use ffdp_burn::losses::{Pair, SimilarityLoss};
 use ffdp_burn::ops::{GridSampleOptions, Padding};
-use ffdp_image::error::{Error, Result};
+use ffdp_image::error::Result;
 
 /// What a voxel counts that the map sends outside the moving image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +81,7 @@ impl ShardedAlignment {
     /// The loss under a map from fixed to moving voxels (x, y, z), and its gradient. Waits for the devices.
     ///
     /// # Errors
-    /// [`Error::Device`] when the numbers cannot be read.
+    /// [`Error::Device`](ffdp_image::Error::Device) when the numbers cannot be read.
     pub fn gradient(&self, rows: &[[f64; 4]; 3]) -> Result<Aligned> {
         let Evaluated { loss, rows, .. } = self.evaluate(rows, true)?;
         Ok((loss, rows))
@@ -377,6 +378,5 @@ fn added(parts: impl Iterator<Item = Tensor<1>>) -> Sums {
 }
 
 fn read(values: Tensor<1>) -> Result<Vec<f64>> {
-    let unread = |reason| Error::device("reading the loss of an affine map", reason);
-    values.try_into_vec_as::<f64>().map_err(unread)
+    read_together("the loss of an affine map", vec![values])
 }

@@ -10,10 +10,11 @@ use super::compare::{Comparison, Sums};
 use crate::device_mesh::DeviceMesh;
 use crate::exchange::Reduction;
 use crate::hosts::Holders;
+use crate::numbers::read_together;
 use crate::sharded::Sharded;
 use ffdp_burn::losses::{Pair, SimilarityLoss};
 use ffdp_burn::ops::sum_of_all;
-use ffdp_image::error::{Error, Result};
+use ffdp_image::error::Result;
 
 /// A fixed image that others of its grid and cuts are compared with.
 pub struct ShardedComparison {
@@ -43,7 +44,8 @@ impl ShardedComparison {
     /// are `masked`, the fixed and the moved, have their mask as last channel.
     ///
     /// # Errors
-    /// [`Error::LostRank`], and [`Error::Device`] when planes cannot be read.
+    /// [`Error::LostRank`](ffdp_image::Error::LostRank), and [`Error::Device`](ffdp_image::Error::Device) when planes
+    /// cannot be read.
     pub fn new(
         similarity: Arc<dyn SimilarityLoss>,
         (fixed, masked): (&Sharded, [bool; 2]),
@@ -86,9 +88,8 @@ impl ShardedComparison {
             false => None,
             true => Some(self.curvature(&pairs, &gradients, &sums, layout)?),
         };
-        let numbers = Tensor::cat(vec![comparison.loss(&sums[0]), sums[0].count.clone()], 0);
-        let numbers = numbers.try_into_vec_as::<f64>();
-        let numbers = numbers.map_err(|reason| Error::device("reading a loss", reason))?;
+        let numbers = vec![comparison.loss(&sums[0]), sums[0].count.clone()];
+        let numbers = read_together("a loss", numbers)?;
         let gradient = Sharded::new(gradients, layout.clone());
         Ok(Compared { loss: numbers[0], count: numbers[1], gradient, curvature })
     }
