@@ -26,7 +26,8 @@
 //!    operation's crate has a feature `cube` of its own.
 //! 2. `flex.rs`: the trait for burn-flex, the CPU, written to be read. In f64 it is the oracle of all tests.
 //! 3. `autodiff.rs`: the trait for `Autodiff<B>`: the chain rule as a [`Vjp`](vjp::Vjp), put on the tape by
-//!    [`record`](vjp::record). Burn differentiates once, so the backward pass has none of its own.
+//!    [`record`](vjp::record), or by [`record_with_gradients`](vjp::record_with_gradients) where the forward pass
+//!    finishes the gradients. Burn differentiates once, so the backward pass has none of its own.
 //! 4. `cube.rs`: the trait for `CubeBackend`, which is CUDA, Vulkan, Metal and WebGPU: a kernel with `#[cube]`, and
 //!    its launch.
 //! 5. `tests.rs`: exact cases; the gradient against finite differences (f64, CPU); the GPU against the CPU.

@@ -56,24 +56,6 @@ macro_rules! refuse_second_order {
     };
 }
 
-/// The chain rule of a number `[1]` whose gradient to its one input was computed with it, and saved.
-#[derive(Clone, Copy, Debug)]
-pub struct KnownGradient;
-
-impl<B: Backend> Vjp<B, 1> for KnownGradient {
-    type Saved = FloatTensor<B>;
-
-    fn backward(
-        gradient: FloatTensor<B>,
-        grad: FloatTensor<B>,
-        _: [bool; 1],
-    ) -> [Option<FloatTensor<B>>; 1] {
-        let ones = vec![1; gradient.shape().num_dims()];
-        let grad = B::float_reshape(grad, ones.into());
-        [Some(B::float_mul(gradient, grad))]
-    }
-}
-
 /// Adapter from [`Vjp`] to Burn's [`Backward`].
 #[derive(Debug)]
 struct Rule<V, const N: usize> {
@@ -127,6 +109,49 @@ where
         OpsKind::Tracked(prep) => prep.finish(saved, output),
         OpsKind::UnTracked(prep) => prep.finish(output),
     }
+}
+
+/// The product of a finished gradient with the upstream one, a number `[1]` that only the device knows.
+pub type Scaled<B> = fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>;
+
+/// [`Scaled`], of any backend.
+pub fn scaled<B: Backend>(gradient: FloatTensor<B>, upstream: FloatTensor<B>) -> FloatTensor<B> {
+    let ones = vec![1; gradient.shape().num_dims()];
+    B::float_mul(gradient, B::float_reshape(upstream, ones.into()))
+}
+
+/// The chain rule of a number `[1]` whose gradients are finished in the forward pass, and saved.
+#[derive(Clone, Copy, Debug)]
+struct KnownGradients;
+
+impl<B: Backend, const N: usize> Vjp<B, N> for KnownGradients {
+    type Saved = ([Option<FloatTensor<B>>; N], Scaled<B>);
+
+    fn backward(
+        (gradients, scaled): Self::Saved,
+        grad: FloatTensor<B>,
+        _: [bool; N],
+    ) -> [Option<FloatTensor<B>>; N] {
+        gradients.map(|gradient| Some(scaled(gradient?, grad.clone())))
+    }
+}
+
+/// [`record`] for a number `[1]` that is computed with its gradients, as fused losses and penalties are: the backward
+/// pass only multiplies them by the upstream gradient, by [`scaled`] or by a kernel of the operation's own.
+///
+/// `forward` is given which inputs want a gradient, and returns the number and the gradients; what it returns for
+/// the other inputs is dropped.
+pub fn record_with_gradients<B: Backend, C: CheckpointStrategy, const N: usize>(
+    inputs: [FloatTensor<Autodiff<B, C>>; N],
+    scaled: Scaled<B>,
+    forward: impl FnOnce([FloatTensor<B>; N], [bool; N]) -> (FloatTensor<B>, [FloatTensor<B>; N]),
+) -> FloatTensor<Autodiff<B, C>> {
+    record::<B, C, _, N>(KnownGradients, inputs, |inputs, needs| {
+        let (number, gradients) = forward(inputs, needs);
+        let mut needs = needs.into_iter();
+        let needed = gradients.map(|gradient| needs.next()?.then_some(gradient));
+        (number, (needed, scaled))
+    })
 }
 
 /// A gradient that bypasses the tape, which gives its two ends their order alone: steps that look at parts of

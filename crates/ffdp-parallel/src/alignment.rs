@@ -17,16 +17,17 @@ use burn::tensor::{Device, TensorData};
 use serde::{Deserialize, Serialize};
 
 use super::collective::{broadcast, reduce};
-use super::deform::{Block, Comparison};
+use super::deform::{Block, Comparison, Sums};
 use super::device_mesh::DeviceMesh;
 use super::exchange::Reduction;
+use super::numbers::read_together;
 use super::rest::put_away;
 use super::ring::{DisplacementBounds, IndexMap, RingInputs, RingSampler};
 use super::sharded::Sharded;
 use super::transfer::to_device;
-use ffdp_burn::losses::{Pair, SimilarityLoss, counted};
+use ffdp_burn::losses::{Pair, SimilarityLoss};
 use ffdp_burn::ops::{GridSampleOptions, Padding};
-use ffdp_image::error::{Error, Result};
+use ffdp_image::error::Result;
 
 /// What a voxel counts that the map sends outside the moving image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +81,7 @@ impl ShardedAlignment {
     /// The loss under a map from fixed to moving voxels (x, y, z), and its gradient. Waits for the devices.
     ///
     /// # Errors
-    /// [`Error::Device`] when the numbers cannot be read.
+    /// [`Error::Device`](ffdp_image::Error::Device) when the numbers cannot be read.
     pub fn gradient(&self, rows: &[[f64; 4]; 3]) -> Result<Aligned> {
         let Evaluated { loss, rows, .. } = self.evaluate(rows, true)?;
         Ok((loss, rows))
@@ -293,24 +294,12 @@ impl MappedImages<'_> {
     /// The comparison of the shards, the first of which is next; with all sums where the slope of the loss depends on them.
     fn begin<'a>(&'a self, moved: &'a Sharded, with_gradient: bool) -> ShardParts<'a> {
         let ShardedAlignment { comparison, mesh, mean_slopes, .. } = self.alignment;
-        let parts = ShardParts {
-            seen: self,
-            moved,
-            with_gradient,
-            slopes: mean_slopes.clone(),
-            loss: None,
-            sums: Vec::new(),
+        let sums = (!comparison.similarity.is_mean()).then(|| self.sums(moved));
+        let slopes = match &sums {
+            Some(sums) if with_gradient => broadcast(&comparison.slope(sums), mesh.devices()),
+            _ => mean_slopes.clone(),
         };
-        if comparison.similarity.is_mean() {
-            return parts;
-        }
-        let sums = self.sums(moved);
-        let loss = Some(self.loss(&sums));
-        if !with_gradient {
-            return ShardParts { loss, ..parts };
-        }
-        let slope = comparison.similarity.slope(&sums.total, &sums.count);
-        ShardParts { loss, slopes: broadcast(&slope, mesh.devices()), ..parts }
+        ShardParts { seen: self, moved, with_gradient, slopes, sums, parts: Vec::new() }
     }
 
     fn block(&self, k: usize) -> Block {
@@ -321,33 +310,32 @@ impl MappedImages<'_> {
     /// What the loss is made of, first of all, where its slope depends on that.
     fn sums(&self, moved: &Sharded) -> Sums {
         let ShardedAlignment { fixed, comparison, .. } = self.alignment;
-        Sums::of((0..fixed.layout().count()).map(|k| {
+        added((0..fixed.layout().count()).map(|k| {
             let block = self.block(k);
             let pair = self.pair(k, &block, moved);
-            let count = comparison.count(&block, &pair);
-            Tensor::cat(vec![count, comparison.partial(&block, &pair)], 0)
+            Tensor::cat(comparison.parts(&block, &pair), 0)
         }))
     }
 
-    /// The loss, and how many values count.
-    fn loss(&self, Sums { count, total }: &Sums) -> [Tensor<1>; 2] {
-        let similarity = &self.alignment.comparison.similarity;
-        [similarity.finish(total.clone(), count.clone()), count.clone()]
-    }
-
-    /// What shard `k` gives.
-    fn shard(&self, k: usize, moved: &Sharded, slope: &Tensor<1>, with_gradient: bool) -> Shard {
+    /// What shard `k` gives: its gradient to the twelve numbers of the map, if that is asked for, and of a mean its parts
+    /// in the sums.
+    fn shard(
+        &self,
+        k: usize,
+        moved: &Sharded,
+        slope: &Tensor<1>,
+        with_gradient: bool,
+    ) -> (Option<Tensor<1>>, Vec<Tensor<1>>) {
         let comparison = &self.alignment.comparison;
         let block = self.block(k);
         let pair = self.pair(k, &block, moved);
-        let (part, [to_moved, _]) =
+        let (parts, [to_moved, _]) =
             comparison.compare(&block, &pair, slope, [with_gradient, false]);
         let to_map = to_moved.map(|to_moved| {
             let own = block.narrow(&comparison.with_mask(1, to_moved), &block.own);
             self.sampler.affine_gradient(k, &self.inputs, &own).flatten(0, 2)
         });
-        let counted = |part| Tensor::cat(vec![comparison.count(&block, &pair), part], 0);
-        Shard { to_map, sums: part.map(counted) }
+        (to_map, parts)
     }
 }
 
@@ -357,10 +345,10 @@ struct ShardParts<'a> {
     moved: &'a Sharded,
     with_gradient: bool,
     slopes: Vec<Tensor<1>>,
-    /// With how many values count; of a mean once all shards were seen.
-    loss: Option<[Tensor<1>; 2]>,
+    /// Of a mean only known once all shards were seen.
+    sums: Option<Sums>,
     /// Of the shards so far, of a mean.
-    sums: Vec<Tensor<1>>,
+    parts: Vec<Tensor<1>>,
 }
 
 impl ShardParts<'_> {
@@ -368,46 +356,27 @@ impl ShardParts<'_> {
     /// loss and how many values count. On the device, launched and not waited for.
     fn numbers(&mut self, k: usize) -> Option<Tensor<1>> {
         let Self { seen, moved, with_gradient, .. } = *self;
+        let ShardedAlignment { comparison, mesh, .. } = seen.alignment;
         let mut numbers: Vec<Tensor<1>> = Vec::new();
-        if with_gradient || self.loss.is_none() {
-            let shard = seen.shard(k, moved, &self.slopes[k], with_gradient);
-            numbers.extend(shard.to_map);
-            self.sums.extend(shard.sums);
+        if with_gradient || self.sums.is_none() {
+            let (to_map, parts) = seen.shard(k, moved, &self.slopes[k], with_gradient);
+            numbers.extend(to_map);
+            self.parts.extend((!parts.is_empty()).then(|| Tensor::cat(parts, 0)));
         }
         if k + 1 == moved.layout().count() {
-            let of_sums = || seen.loss(&Sums::of(self.sums.drain(..)));
-            let loss = self.loss.take().unwrap_or_else(of_sums);
-            let device = seen.alignment.mesh.device(k);
-            numbers.extend(loss.map(|number| to_device(number, device)));
+            let sums = self.sums.take().unwrap_or_else(|| added(self.parts.drain(..)));
+            let loss = [comparison.loss(&sums), sums.count];
+            numbers.extend(loss.map(|number| to_device(number, mesh.device(k))));
         }
         (!numbers.is_empty()).then(|| Tensor::cat(numbers, 0))
     }
 }
 
-/// What one shard adds.
-struct Shard {
-    /// Its gradient to the twelve numbers of the map.
-    to_map: Option<Tensor<1>>,
-    /// How many values count, and the sums that the loss is made of; of a mean, whose slope does not depend on them.
-    sums: Option<Tensor<1>>,
-}
-
-/// Of all shards: how many values count, and the sums that the loss is made of.
-struct Sums {
-    count: Tensor<1>,
-    total: Tensor<1>,
-}
-
-impl Sums {
-    fn of(parts: impl Iterator<Item = Tensor<1>>) -> Self {
-        let all = reduce(parts, Reduction::Sum);
-        let count = counted(all.clone().narrow(0, 0, 1));
-        let others = all.dims()[0] - 1;
-        Self { count, total: all.narrow(0, 1, others) }
-    }
+/// The sums over all shards.
+fn added(parts: impl Iterator<Item = Tensor<1>>) -> Sums {
+    Sums::of(&reduce(parts, Reduction::Sum), 0)
 }
 
 fn read(values: Tensor<1>) -> Result<Vec<f64>> {
-    let unread = |reason| Error::device("reading the loss of an affine map", reason);
-    values.try_into_vec_as::<f64>().map_err(unread)
+    read_together("the loss of an affine map", vec![values])
 }

@@ -151,21 +151,18 @@ impl Run<'_> {
     pub fn pair(&mut self, grids: [Geometry; 2], places: Places) -> Result<LevelPair> {
         let exact = places.exact.map(|planned| ExactMemory::on(self.placement.home(), planned));
         let Content { masked, .. } = self.content();
-        let Places { fixed, moving, work, rest, moving_work, moving_rest, .. } = &places;
+        let Places { fixed, moving, .. } = &places;
         let images = match self.whole || places.are_whole() {
             true => {
                 let [of_fixed, of_moving] = self.whole_level(&grids)?;
                 [
-                    Sharded::from_tensor(of_fixed, fixed, work),
-                    Sharded::from_tensor(of_moving, moving, moving_work),
+                    Sharded::from_tensor(of_fixed, &fixed.layout, &fixed.work),
+                    Sharded::from_tensor(of_moving, &moving.layout, &moving.work),
                 ]
             }
             false => {
                 let [of_fixed, of_moving] = &mut self.sides;
-                [
-                    of_fixed.level(&grids[0], fixed, [work, rest])?,
-                    of_moving.level(&grids[1], moving, [moving_work, moving_rest])?,
-                ]
+                [of_fixed.level(&grids[0], fixed)?, of_moving.level(&grids[1], moving)?]
             }
         };
         let mut pair = LevelPair::new(grids, images, masked, places, exact);

@@ -5,19 +5,15 @@ use std::sync::Arc;
 use burn::tensor::{DType, Device};
 
 use super::checkpoint::SavedField;
+use super::pair::read_through;
 use super::parametric::Parametric;
-use super::places::Places;
+use super::places::{ImagePlaces, Places};
 use super::processes::Processes;
-use ffdp_burn::ops::{GridSampleOptions, Padding};
-use ffdp_burn::transform::{Displacement, affine_tensor, map_vectors};
+use ffdp_burn::ops::Padding;
+use ffdp_burn::transform::{Displacement, map_vectors};
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Geometry, index_affine, index_linear};
-use ffdp_parallel::{
-    Axis, DeviceMesh, DisplacementBounds, Layout, Sharded,
-    hosts::Holders,
-    memory::put_away,
-    ring::{IndexMap, RingInputs, RingSampler, reachable},
-};
+use ffdp_parallel::{Axis, DeviceMesh, Layout, Sharded, hosts::Holders, memory::put_away};
 
 /// Vectors in voxels of a grid: a displacement, two halves of one, or a velocity.
 #[derive(Clone, Debug)]
@@ -114,7 +110,7 @@ impl Fields {
 
     /// What is known exactly, where `places` say.
     pub fn of_exact(exact: Arc<dyn Parametric>, to: &Geometry, places: &Places) -> Result<Self> {
-        let Places { fixed: layout, work, rest, team, .. } = places;
+        let ImagePlaces { layout, work, rest } = &places.fixed;
         let shard = |k: usize| {
             let field = exact.planes(to, layout.planes(k), (work.device(k), DType::F32))?;
             Ok(put_away(field, rest.device(k)))
@@ -124,7 +120,7 @@ impl Fields {
             parts: vec![Sharded::new(shards, layout.clone())],
             geometry: to.clone(),
             work: work.clone(),
-            holders: team.fixed.clone(),
+            holders: places.team.fixed.clone(),
             exact: Some(exact),
         })
     }
@@ -132,8 +128,8 @@ impl Fields {
     /// The same motion on another grid, a shard at a time; beyond the border, that at the border. What is
     /// known exactly is evaluated there.
     pub fn resampled(self, to: &Geometry, places: &Places) -> Result<Self> {
-        let (layout, work) = (&places.fixed, &places.work);
-        let stays = self.parts[0].mesh().devices() == places.rest.devices();
+        let ImagePlaces { layout, work, rest } = &places.fixed;
+        let stays = self.parts[0].mesh().devices() == rest.devices();
         if self.geometry == *to && self.layout() == layout && stays {
             return Ok(self);
         }
@@ -143,27 +139,10 @@ impl Fields {
         let Self { parts, geometry, holders, .. } = self;
         let matrix = index_linear(&geometry, to);
         let map = index_affine(to, &geometry, &Affine::identity());
-        let reach = IndexMap { affine: vec![*map.rows()], ..IndexMap::identity() };
-        let options =
-            GridSampleOptions { padding: Padding::Border, ..GridSampleOptions::default() };
-        let still = DisplacementBounds::NONE;
-        let planes = places.team.fixed.around(0, layout.extent());
-        let reached = |planes| reachable(layout, planes, parts[0].layout(), &reach, &still);
-        let wanted = planes.iter().map(reached).collect::<Vec<_>>();
-        let moved = parts.into_iter().map(|field| {
-            let field = holders.fetch(&field, &wanted)?;
-            let field = field.expect("planes of a level lie on planes of the one before");
-            let sampler =
-                RingSampler::new((layout, work), field.layout(), &reach, &[still], &options);
-            let affine = affine_tensor(&map, work.device(0), field.shards()[0].dtype());
-            let inputs = RingInputs { moving: &field, affine: Some(&affine), displacement: None };
-            let shard = |k: usize| {
-                let vectors = map_vectors(sampler.sample_shard(k, &inputs), &matrix);
-                put_away(vectors, places.rest.device(k))
-            };
-            let shards = (0..layout.count()).map(shard).collect();
-            Ok(Sharded::new(shards, layout.clone()))
-        });
+        let keep = |k: usize, vectors| put_away(map_vectors(vectors, &matrix), rest.device(k));
+        let moved = parts
+            .into_iter()
+            .map(|field| read_through((&field, &holders), &map, places, Padding::Border, keep));
         let parts = moved.collect::<Result<_>>()?;
         let (work, holders) = (work.clone(), places.team.fixed.clone());
         Ok(Self { parts, geometry: to.clone(), work, holders, exact: None })

@@ -6,7 +6,7 @@ use burn::tensor::{DType, Tensor};
 
 use super::labels::LabelChannels;
 use super::landmarks::Pairs;
-use super::places::Places;
+use super::places::{ImagePlaces, Places};
 use super::pyramid::plane_axis;
 use super::settings::FOREGROUND;
 use ffdp_burn::losses::{Mse, SimilarityLoss};
@@ -94,7 +94,7 @@ impl LevelPair {
         outside: Outside,
     ) -> AlignedPair<'_> {
         let outside = if similarity.may_ignore_outside() { outside } else { Outside::Background };
-        let (images, mesh) = (self.images().clone(), &self.places.work);
+        let (images, mesh) = (self.images().clone(), &self.places.fixed.work);
         let gain = similarity.usual_gain();
         let similarity = match self.labels {
             None => similarity,
@@ -123,9 +123,9 @@ impl LevelPair {
         fields: Vec<Sharded>,
         options: &DeformOptions,
     ) -> Result<ShardedDeform> {
-        let (Places { work, team, .. }, state) = (&self.places, ShardedState::new(fields));
+        let (Places { fixed, team, .. }, state) = (&self.places, ShardedState::new(fields));
         let similarity = self.compared(similarity);
-        ShardedDeform::in_team(images, state, (similarity, options), work, team.clone())
+        ShardedDeform::in_team(images, state, (similarity, options), &fixed.work, team.clone())
     }
 
     /// The same as a function that an optimiser searches, see [`ShardedObjective::in_team`].
@@ -137,9 +137,9 @@ impl LevelPair {
         options: &DeformOptions,
     ) -> Result<ShardedObjective<M>> {
         let gain = similarity.usual_gain();
-        let (images, Places { work, team, .. }) = (self.driven(affine, gain), &self.places);
+        let (images, Places { fixed, team, .. }) = (self.driven(affine, gain), &self.places);
         let loss = (self.compared(similarity), options);
-        ShardedObjective::in_team(images, model, loss, work, team.clone())
+        ShardedObjective::in_team(images, model, loss, &fixed.work, team.clone())
     }
 
     /// The same with the landmarks that drive it, for a similarity that usually gains so much.
@@ -161,7 +161,8 @@ impl LevelPair {
     fn sharded(&self, affine: &Affine<Physical, Physical>) -> ShardedImages {
         let [fixed, moving] = self.images().clone();
         let map = self.index_map(affine);
-        let affine = affine_tensor(&map, self.places.work.device(0), fixed.shards()[0].dtype());
+        let affine =
+            affine_tensor(&map, self.places.fixed.work.device(0), fixed.shards()[0].dtype());
         ShardedImages { fixed, moving, affine, masked: self.masked, landmarks: None }
     }
 
@@ -170,16 +171,16 @@ impl LevelPair {
     pub fn on_fixed(&self, affine: &Affine<Physical, Physical>) -> Result<[Sharded; 2]> {
         let [fixed, moving] = self.images();
         let map = self.index_map(affine);
-        let seen =
-            read_through(moving, &self.places.team.moving, &map, &self.places, Padding::Zeros)?;
+        let moving = (moving, &self.places.team.moving);
+        let seen = read_through(moving, &map, &self.places, Padding::Zeros, |_, shard| shard)?;
         Ok([fixed.clone(), seen])
     }
 
     /// An image on the grid of the fixed one, convolved with a Gaussian.
     pub fn smoothed(&self, image: &Sharded, kernel: &GaussianOptions) -> Result<Sharded> {
-        let Places { fixed: layout, work, team, .. } = &self.places;
+        let ImagePlaces { layout, work, .. } = &self.places.fixed;
         let radius = kernel.radius(layout.axis().component());
-        let around = team.fixed.surround(image, radius)?;
+        let around = self.places.team.fixed.surround(image, radius)?;
         let shard = |k: usize| {
             let own = layout.planes(k);
             let held = own.start.saturating_sub(radius)..(own.end + radius).min(layout.extent());
@@ -215,18 +216,18 @@ impl LevelPair {
 
     /// No displacement.
     pub fn zero_displacement(&self) -> Sharded {
-        let Places { fixed, rest, .. } = &self.places;
+        let ImagePlaces { layout, rest, .. } = &self.places.fixed;
         let shard = |k: usize| {
-            let [d, h, w] = fixed.shard_size(k);
+            let [d, h, w] = layout.shard_size(k);
             dense_zeros([1, 3, d, h, w], rest.device(k), DType::F32)
         };
-        Sharded::new((0..fixed.count()).map(shard).collect(), fixed.clone())
+        Sharded::new((0..layout.count()).map(shard).collect(), layout.clone())
     }
 
     /// Images and masks in one piece each, on the first device, without labels.
     pub fn whole(&self) -> [(Tensor<5>, Option<Tensor<5>>); 2] {
         let of = |i: usize| {
-            let image = self.images()[i].gather(self.places.work.device(0));
+            let image = self.images()[i].gather(self.places.fixed.work.device(0));
             let (image, mask) = without_mask(image, self.masked[i]);
             match self.labels {
                 None => (image, mask),
@@ -290,15 +291,16 @@ impl LevelPair {
     }
 }
 
-/// A volume of which `holders` have their parts, read on the fixed grid of `places` by a map of voxels.
+/// A volume of which `holders` have their parts, read on the fixed grid of `places` by a map of voxels, a shard at a
+/// time: what `keep` makes of each.
 pub(super) fn read_through(
-    volume: &Sharded,
-    holders: &Holders,
+    (volume, holders): (&Sharded, &Holders),
     map: &Affine<Voxel, Voxel>,
     places: &Places,
     padding: Padding,
+    keep: impl Fn(usize, Tensor<5>) -> Tensor<5>,
 ) -> Result<Sharded> {
-    let Places { fixed: layout, work, team, .. } = places;
+    let Places { fixed: ImagePlaces { layout, work, .. }, team, .. } = places;
     let reach = IndexMap { affine: vec![*map.rows()], ..IndexMap::identity() };
     let still = DisplacementBounds::NONE;
     let planes = team.fixed.around(0, layout.extent());
@@ -309,7 +311,7 @@ pub(super) fn read_through(
     let Some(volume) = holders.fetch(volume, &wanted)? else {
         let none = |k: usize| {
             let [d, h, w] = layout.shard_size(k);
-            dense_zeros([1, channels, d, h, w], work.device(k), dtype)
+            keep(k, dense_zeros([1, channels, d, h, w], work.device(k), dtype))
         };
         return Ok(Sharded::new((0..layout.count()).map(none).collect(), layout.clone()));
     };
@@ -317,7 +319,8 @@ pub(super) fn read_through(
     let sampler = RingSampler::new((layout, work), volume.layout(), &reach, &[still], &options);
     let affine = affine_tensor(map, work.device(0), dtype);
     let inputs = RingInputs { moving: &volume, affine: Some(&affine), displacement: None };
-    Ok(sampler.sample(&inputs))
+    let shard = |k: usize| keep(k, sampler.sample_shard(k, &inputs));
+    Ok(Sharded::new((0..layout.count()).map(shard).collect(), layout.clone()))
 }
 
 /// No step at all: what shows a displacement as it is.

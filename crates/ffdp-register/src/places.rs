@@ -54,17 +54,32 @@ impl From<&Placement> for Placement {
     }
 }
 
+/// The cuts of an image, where its shards are computed, and where they rest.
+#[derive(Clone, Debug)]
+pub(super) struct ImagePlaces {
+    pub layout: Layout,
+    pub work: DeviceMesh,
+    pub rest: DeviceMesh,
+}
+
+impl ImagePlaces {
+    /// Of shards that stay where they are computed.
+    pub fn staying(layout: Layout, mesh: &DeviceMesh) -> Self {
+        Self { layout, work: mesh.clone(), rest: mesh.clone() }
+    }
+
+    /// In one piece, of extents (D, H, W).
+    pub fn whole(size: [usize; 3], mesh: &DeviceMesh) -> Result<Self> {
+        Ok(Self::staying(Layout::balanced(size, Axis::Z, 1)?, mesh))
+    }
+}
+
 /// The cuts of a level.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
-    pub fixed: Layout,
-    pub moving: Layout,
-    /// Where the shards of the fixed side are computed, and where they rest.
-    pub work: DeviceMesh,
-    pub rest: DeviceMesh,
-    /// The same of the moving image.
-    pub moving_work: DeviceMesh,
-    pub moving_rest: DeviceMesh,
+    /// Of all that lies on the grid of the fixed image.
+    pub fixed: ImagePlaces,
+    pub moving: ImagePlaces,
     /// Where memory is so short that buffers are allocated one by one: how many bytes of it these are planned to take.
     pub exact: Option<u64>,
     /// Who else has a part of them.
@@ -75,21 +90,13 @@ impl Places {
     /// In one piece on one device, volumes of these sizes (D, H, W).
     pub fn whole(home: &Device, [fixed, moving]: [[usize; 3]; 2]) -> Result<Self> {
         let one = DeviceMesh::one(home);
-        Ok(Self {
-            fixed: Layout::balanced(fixed, Axis::Z, 1)?,
-            moving: Layout::balanced(moving, Axis::Z, 1)?,
-            work: one.clone(),
-            rest: one.clone(),
-            moving_work: one.clone(),
-            moving_rest: one,
-            exact: None,
-            team: Team::ALONE,
-        })
+        let (fixed, moving) = (ImagePlaces::whole(fixed, &one)?, ImagePlaces::whole(moving, &one)?);
+        Ok(Self { fixed, moving, exact: None, team: Team::ALONE })
     }
 
     /// Whether each image is in one piece.
     pub fn are_whole(&self) -> bool {
-        let pieces = [&self.fixed, &self.moving].map(Layout::count);
+        let pieces = [&self.fixed, &self.moving].map(|image| image.layout.count());
         pieces == [1, 1] && !self.team.fixed.are_several()
     }
 }
@@ -134,7 +141,7 @@ impl Placement {
             let at_rest = shards - resident;
             return Ok(LevelMemory { shards, at_rest, device_bytes, host_bytes });
         }
-        let shards = self.places(problem)?.fixed.count();
+        let shards = self.places(problem)?.fixed.layout.count();
         let places = self.devices();
         let is_new = |k: &usize| !places[..*k].contains(&places[*k]);
         let devices = (0..places.len()).filter(is_new).count().min(shards);
@@ -214,16 +221,13 @@ fn on_device(device: &Device, sizes: [[usize; 3]; 2], split: Split) -> Result<Pl
         DeviceMesh::of((0..count).map(place).collect())
     };
     let work = |count: usize| DeviceMesh::of(vec![device.clone(); count]);
-    Ok(Places {
-        fixed: layout,
-        moving: Layout::balanced(sizes[1], Axis::Z, moving_pieces)?,
-        work: work(shards),
-        rest: rest(shards),
-        moving_work: work(moving_pieces),
-        moving_rest: if moving_stays { work(1) } else { rest(moving_pieces) },
-        exact,
-        team: Team::ALONE,
-    })
+    let fixed = ImagePlaces { layout, work: work(shards), rest: rest(shards) };
+    let moving = ImagePlaces {
+        layout: Layout::balanced(sizes[1], Axis::Z, moving_pieces)?,
+        work: work(moving_pieces),
+        rest: if moving_stays { work(1) } else { rest(moving_pieces) },
+    };
+    Ok(Places { fixed, moving, exact, team: Team::ALONE })
 }
 
 /// One shard for each place of a mesh, as far as there are planes.
@@ -231,10 +235,11 @@ fn on_mesh(mesh: &DeviceMesh, [fixed, moving]: [[usize; 3]; 2]) -> Result<Places
     // What all shards of one device see needs no cuts.
     let one = DeviceMesh::one(mesh.device(0));
     let moving_mesh = if mesh.has_several_devices() { mesh } else { &one };
-    let (fixed, moving) = (mesh.layout(fixed, Axis::Z)?, moving_mesh.layout(moving, Axis::Z)?);
-    let work = mesh.first(fixed.count());
-    let moving_work = moving_mesh.first(moving.count());
-    let (rest, moving_rest) = (work.clone(), moving_work.clone());
-    let (exact, team) = (None, Team::ALONE);
-    Ok(Places { fixed, moving, work, rest, moving_work, moving_rest, exact, team })
+    let image = |size: [usize; 3], mesh: &DeviceMesh| {
+        let layout = mesh.layout(size, Axis::Z)?;
+        let shards = layout.count();
+        Ok(ImagePlaces::staying(layout, &mesh.first(shards)))
+    };
+    let (fixed, moving) = (image(fixed, mesh)?, image(moving, moving_mesh)?);
+    Ok(Places { fixed, moving, exact: None, team: Team::ALONE })
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::checkpoint::Checkpoint;
 use super::observer::Observer;
-use super::places::{Placement, Places, SHARED_VOXELS};
+use super::places::{ImagePlaces, Placement, Places, SHARED_VOXELS};
 use super::report::{LevelReport, LevelStart, NewtonStep, Progress, Undone};
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::Geometry;
@@ -137,16 +137,10 @@ impl Processes {
         let cuts = shared.then(|| self.cuts(&whole));
         let moving = if shared { whole.part(self.shards_of(rank)) } else { whole };
         let moving_mesh = if shared { mesh.clone() } else { DeviceMesh::one(mesh.device(0)) };
-        Ok(Some(Places {
-            fixed,
-            moving,
-            work: mesh.clone(),
-            rest: mesh.clone(),
-            moving_work: moving_mesh.clone(),
-            moving_rest: moving_mesh,
-            exact: None,
-            team: Team::new(ranks, fixed_cuts, cuts),
-        }))
+        let moving = ImagePlaces::staying(moving, &moving_mesh);
+        let team = Team::new(ranks, fixed_cuts, cuts);
+        let fixed = ImagePlaces::staying(fixed, mesh);
+        Ok(Some(Places { fixed, moving, exact: None, team }))
     }
 
     /// The shards of a rank in a layout of all.

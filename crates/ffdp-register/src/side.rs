@@ -10,6 +10,7 @@ use super::coverage::{Coverage, Unknown};
 use super::histogram::{Landmarks, landmarks};
 use super::intensities::{Scale, beyond_mask, continued, intensity_range};
 use super::labels::DrivingLabels;
+use super::places::ImagePlaces;
 use super::problem::{Content, Source};
 use super::pyramid::{level_smoothing, on_level};
 use super::shared::SharedImage;
@@ -20,7 +21,7 @@ use ffdp_image::image::{
     Affine, Counted, Geometry, Planes, Voxel, check_finite, index_affine, upload_each,
 };
 use ffdp_parallel::{
-    Axis, DeviceMesh, Layout, Sharded,
+    Axis, DeviceMesh, Sharded,
     memory::{park, put_away},
     parts::{join, narrow},
     ring::HeldPlanes,
@@ -228,9 +229,8 @@ impl<'a> Side<'a> {
     /// Those of reading.
     pub fn whole_level(&mut self, level: &Geometry, device: &Device) -> Result<Tensor<5>> {
         let Some((image, mask)) = &self.whole else {
-            let layout = Layout::balanced(level.dims(), Axis::Z, 1)?;
-            let one = DeviceMesh::one(device);
-            return Ok(self.level(level, &layout, [&one, &one])?.into_shards().remove(0));
+            let one = ImagePlaces::whole(level.dims(), &DeviceMesh::one(device))?;
+            return Ok(self.level(level, &one)?.into_shards().remove(0));
         };
         let at = |image: &Tensor<5>| on_level(image, self.geometry(), level);
         let image = match self.shared() {
@@ -301,17 +301,12 @@ impl<'a> Side<'a> {
         Ok(Tensor::cat(channels, 1).narrow(dim, z.start - wider.start, z.len()))
     }
 
-    /// The image on the grid of a level, its mask as another channel, cut into shards that are computed on the first
-    /// mesh and rest on the second.
+    /// The image on the grid of a level, its mask as another channel, cut as `places` say.
     ///
     /// # Errors
     /// Those of reading.
-    pub fn level(
-        &mut self,
-        level: &Geometry,
-        layout: &Layout,
-        [work, rest]: [&DeviceMesh; 2],
-    ) -> Result<Sharded> {
+    pub fn level(&mut self, level: &Geometry, places: &ImagePlaces) -> Result<Sharded> {
+        let ImagePlaces { layout, work, rest } = places;
         let mut shards = Vec::with_capacity(layout.count());
         for (k, planes) in layout.all_planes().enumerate() {
             let mut pieces = Vec::new();

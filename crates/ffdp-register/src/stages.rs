@@ -121,7 +121,7 @@ impl Run<'_> {
         let report = processes.run_on_root(|| {
             let staged = match stage.listed() {
                 Listed::Moments(settings) => moments(self, settings, found)?,
-                Listed::Linear(_, settings, find) => find(self, settings, found)?,
+                Listed::Linear(name, settings, find) => find(self, name, settings, found)?,
                 Listed::Own(method) => find(self, method, found)?,
                 Listed::Fields(_) => unreachable!("methods of fields are no linear ones"),
             };

@@ -7,11 +7,38 @@ use burn::tensor::{DType, Device};
 
 use super::block::Block;
 use crate::device_mesh::DeviceMesh;
-use ffdp_burn::losses::{Pair, PairGradients, SimilarityLoss};
+use ffdp_burn::losses::{Pair, PairGradients, SimilarityLoss, counted};
 use ffdp_burn::ops::sum_of_all;
 use ffdp_burn::ops::weights::joint_weights;
 
-/// How blocks are compared.
+/// What a loss is made of, added up over all blocks.
+pub(crate) struct Sums {
+    /// How many values count.
+    pub count: Tensor<1>,
+    /// Those of the [similarity](SimilarityLoss::partial).
+    pub total: Tensor<1>,
+}
+
+impl Sums {
+    /// Of the [parts](Comparison::parts) of all blocks, added up; so many `others` come after them.
+    pub fn of(parts: &Tensor<1>, others: usize) -> Self {
+        let total = parts.clone().narrow(0, 1, parts.dims()[0] - 1 - others);
+        Self { count: Self::count(parts), total }
+    }
+
+    /// The same without those of the similarity, which may be missing.
+    pub fn count(parts: &Tensor<1>) -> Tensor<1> {
+        counted(parts.clone().narrow(0, 0, 1))
+    }
+}
+
+/// How blocks are compared:
+/// ```text
+/// for each block      its parts in the sums            parts
+/// over all blocks     the loss and its slope           Sums, loss, slope
+/// for each block      the gradients to both images     compare
+/// ```
+/// Of a mean the slope is known before the sums are: one pass over the blocks gives parts and gradients.
 ///
 /// A mask is the last channel of its image, so that whatever sends, shows or keeps the one does so with the
 /// other. A voxel counts as much as both masks say, and the gradient takes that as a constant.
@@ -70,29 +97,44 @@ impl Comparison {
         }
     }
 
+    /// What a block adds to the sums: first how many values count.
+    pub fn parts(&self, block: &Block, pair: &Pair) -> Vec<Tensor<1>> {
+        vec![self.count(block, pair), self.partial(block, pair)]
+    }
+
+    /// The loss of the sums over all blocks.
+    pub fn loss(&self, Sums { count, total }: &Sums) -> Tensor<1> {
+        self.similarity.finish(total.clone(), count.clone())
+    }
+
+    /// `count d loss / d sums`.
+    pub fn slope(&self, Sums { count, total }: &Sums) -> Tensor<1> {
+        self.similarity.slope(total, count)
+    }
+
     /// The part of a block in the sums: those of all its planes less those of the planes that the block below has as
     /// well: every voxel once over all blocks, see `overlap.rs`.
-    pub fn partial(&self, block: &Block, pair: &Pair) -> Tensor<1> {
+    fn partial(&self, block: &Block, pair: &Pair) -> Tensor<1> {
         self.once(block, pair, self.similarity.partial(pair))
     }
 
-    /// The part of a block in the sums, for a [mean](SimilarityLoss::is_mean), and the gradients that are needed, right
-    /// at least `reach` planes within the block's ends.
+    /// The gradients that are needed, right at least `reach` planes within the block's ends, and of a
+    /// [mean](SimilarityLoss::is_mean) the block's [parts](Self::parts).
     pub fn compare(
         &self,
         block: &Block,
         pair: &Pair,
         slope: &Tensor<1>,
         needs: [bool; 2],
-    ) -> (Option<Tensor<1>>, PairGradients) {
+    ) -> (Vec<Tensor<1>>, PairGradients) {
         if !self.similarity.is_mean() {
-            return (None, self.similarity.gradient(pair, slope, needs));
+            return (Vec::new(), self.similarity.gradient(pair, slope, needs));
         }
         if needs == [false; 2] {
-            return (Some(self.partial(block, pair)), [None, None]);
+            return (self.parts(block, pair), [None, None]);
         }
         let (sums, gradients) = self.similarity.partial_and_gradient(pair, slope, needs);
-        (Some(self.once(block, pair, sums)), gradients)
+        (vec![self.count(block, pair), self.once(block, pair, sums)], gradients)
     }
 
     fn once(&self, block: &Block, pair: &Pair, sums: Tensor<1>) -> Tensor<1> {

@@ -55,8 +55,8 @@ use super::exchange::{Reduction, WaitForSums};
 use super::hosts::{Holders, Ranks};
 use super::sharded::Sharded;
 pub(super) use block::Block;
-pub(super) use compare::Comparison;
 pub use compare::without_mask;
+pub(super) use compare::{Comparison, Sums};
 use descend::{Descent, Rule};
 pub use differentiated::DifferentiatedModel;
 pub use direct::DirectPair;
@@ -329,12 +329,7 @@ impl ShardedDeform {
                 let Whole { images, states, options } = whole.as_mut();
                 Ok(shown(images, states.as_ref().expect(PRESENT), options))
             }
-            Work::Parts(parts) => {
-                let fields = parts.fields.clone().expect(PRESENT);
-                let none = vec![vec![None; fields[0].layout().count()]; fields.len()];
-                let values = parts.problem.evaluate(&fields, none, None)?;
-                parts.problem.losses(reduce(values, Reduction::Sum), 1, false)
-            }
+            Work::Parts(parts) => parts.problem.loss(parts.fields.as_ref().expect(PRESENT)),
         }
     }
 

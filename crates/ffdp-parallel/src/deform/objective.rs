@@ -309,10 +309,7 @@ impl<M: FieldModel> ShardedObjective<M> {
     /// # Errors
     /// [`Error::Device`] when bounds cannot be read, [`Error::LostRank`].
     pub fn loss(&mut self, parameters: &M::Parameters) -> Result<Tensor<1>> {
-        let fields = self.model.fields(parameters)?;
-        let none = vec![vec![None; fields[0].layout().count()]; fields.len()];
-        let values = self.problem.evaluate(&fields, none, None)?;
-        self.problem.losses(reduce(values, Reduction::Sum), 1, false)
+        self.problem.loss(&self.model.fields(parameters)?)
     }
 }
 

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use burn::Tensor;
 
 use super::block::Block;
-use super::compare::Comparison;
+use super::compare::{Comparison, Sums};
 use crate::device_mesh::DeviceMesh;
 use crate::exchange::Reduction;
 use crate::hosts::Holders;
+use crate::numbers::read_together;
 use crate::sharded::Sharded;
-use ffdp_burn::losses::{Pair, SimilarityLoss, counted};
+use ffdp_burn::losses::{Pair, SimilarityLoss};
 use ffdp_burn::ops::sum_of_all;
-use ffdp_image::error::{Error, Result};
+use ffdp_image::error::Result;
 
 /// A fixed image that others of its grid and cuts are compared with.
 pub struct ShardedComparison {
@@ -43,7 +44,8 @@ impl ShardedComparison {
     /// are `masked`, the fixed and the moved, have their mask as last channel.
     ///
     /// # Errors
-    /// [`Error::LostRank`], and [`Error::Device`] when planes cannot be read.
+    /// [`Error::LostRank`](ffdp_image::Error::LostRank), and [`Error::Device`](ffdp_image::Error::Device) when planes
+    /// cannot be read.
     pub fn new(
         similarity: Arc<dyn SimilarityLoss>,
         (fixed, masked): (&Sharded, [bool; 2]),
@@ -68,36 +70,26 @@ impl ShardedComparison {
     /// # Errors
     /// As [`ShardedComparison::new`].
     pub fn compare(&self, moved: &Sharded, curved: bool) -> Result<Compared> {
-        let similarity = &self.comparison.similarity;
+        let comparison = &self.comparison;
         let pairs = self.pairs(moved)?;
-        let parts = pairs.iter().zip(&self.blocks).map(|(pair, block)| {
-            let parts =
-                vec![self.comparison.count(block, pair), self.comparison.partial(block, pair)];
-            Tensor::cat(parts, 0)
-        });
+        let places = || pairs.iter().zip(&self.blocks);
+        let parts = places().map(|(pair, block)| Tensor::cat(comparison.parts(block, pair), 0));
         // On every shard's device.
         let sums = self.holders.all_reduce(parts.collect(), Reduction::Sum)?;
-        let found = sums.iter().map(|sums| {
-            let count = counted(sums.clone().narrow(0, 0, 1));
-            let total = sums.clone().narrow(0, 1, sums.dims()[0] - 1);
-            (count, total)
-        });
-        let found: Vec<_> = found.collect();
+        let sums: Vec<Sums> = sums.iter().map(|parts| Sums::of(parts, 0)).collect();
         let layout = moved.layout();
-        let mut gradients = Vec::with_capacity(pairs.len());
-        for ((pair, block), (count, total)) in pairs.iter().zip(&self.blocks).zip(&found) {
-            let slope = similarity.slope(total, count);
-            let [to_moved, _] = similarity.gradient(pair, &slope, [true, false]);
-            gradients.push(block.narrow(&to_moved.expect("it was asked for"), &block.own));
-        }
+        let gradient = |((pair, block), sums): ((&Pair, &Block), &Sums)| {
+            let slope = comparison.slope(sums);
+            let [to_moved, _] = comparison.similarity.gradient(pair, &slope, [true, false]);
+            block.narrow(&to_moved.expect("it was asked for"), &block.own)
+        };
+        let gradients: Vec<Tensor<5>> = places().zip(&sums).map(gradient).collect();
         let curvature = match curved {
             false => None,
-            true => Some(self.curvature(&pairs, &gradients, &found, layout)?),
+            true => Some(self.curvature(&pairs, &gradients, &sums, layout)?),
         };
-        let (count, total) = found.into_iter().next().expect("there is a shard");
-        let numbers = Tensor::cat(vec![similarity.finish(total, count.clone()), count], 0);
-        let numbers = numbers.try_into_vec_as::<f64>();
-        let numbers = numbers.map_err(|reason| Error::device("reading a loss", reason))?;
+        let numbers = vec![comparison.loss(&sums[0]), sums[0].count.clone()];
+        let numbers = read_together("a loss", numbers)?;
         let gradient = Sharded::new(gradients, layout.clone());
         Ok(Compared { loss: numbers[0], count: numbers[1], gradient, curvature })
     }
@@ -108,12 +100,12 @@ impl ShardedComparison {
         &self,
         pairs: &[Pair],
         gradients: &[Tensor<5>],
-        found: &[(Tensor<1>, Tensor<1>)],
+        sums: &[Sums],
         layout: &crate::layout::Layout,
     ) -> Result<Sharded> {
         let similarity = &self.comparison.similarity;
-        let places = pairs.iter().zip(&self.blocks).zip(found);
-        let own = places.map(|((pair, block), (count, total))| {
+        let places = pairs.iter().zip(&self.blocks).zip(sums);
+        let own = places.map(|((pair, block), Sums { count, total })| {
             Some(block.narrow(&similarity.curvature(pair, total, count)?, &block.own))
         });
         if let Some(own) = own.collect::<Option<Vec<_>>>() {
@@ -123,7 +115,7 @@ impl ShardedComparison {
             gradients.iter().map(|gradient| sum_of_all(gradient.clone() * gradient.clone()));
         let squares = self.holders.all_reduce(squares.collect(), Reduction::Sum)?;
         let of = |k: usize| {
-            let (count, total) = &found[k];
+            let Sums { count, total } = &sums[k];
             let mean = squares[k].clone() / count.clone() * similarity.nats(total, count);
             let mean = mean.reshape([1, 1, 1, 1, 1]);
             match &pairs[k].weights {

@@ -35,10 +35,9 @@ pub use super::parametric::Parametric;
 use serde::{Deserialize, Serialize};
 
 use deformable::FieldMethod;
+use linear::FindLinear;
 
-use super::context::{Estimate, Run, StageResult};
 use super::settings::{LinearSettings, MomentsSettings};
-use ffdp_image::error::Result;
 
 /// One kind of transform, and how it is found. In a file, the entry `transform` names the kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -111,11 +110,11 @@ impl Stage {
     pub(crate) fn listed(&self) -> Listed<'_> {
         match self {
             Self::Moments(settings) => Listed::Moments(settings),
-            Self::Rigid(settings) => Listed::Linear("rigid", settings, linear::rigid),
+            Self::Rigid(settings) => Listed::Linear("rigid", settings, linear::RIGID),
             Self::Similarity(settings) => {
-                Listed::Linear("similarity", settings, linear::similarity)
+                Listed::Linear("similarity", settings, linear::SIMILARITY)
             }
-            Self::Affine(settings) => Listed::Linear("affine", settings, linear::affine),
+            Self::Affine(settings) => Listed::Linear("affine", settings, linear::AFFINE),
             Self::Discrete(settings) => Listed::Own(settings),
             Self::Greedy(settings) => Listed::Fields(settings),
             Self::Syn(settings) => Listed::Fields(settings),
@@ -144,9 +143,6 @@ impl Stage {
         }
     }
 }
-
-/// A linear stage: its settings, and what finds the map.
-type FindLinear = fn(&mut Run, &LinearSettings, Estimate) -> Result<StageResult>;
 
 /// A stage as the engine runs it.
 pub(super) enum Listed<'a> {

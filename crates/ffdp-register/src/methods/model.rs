@@ -152,7 +152,7 @@ impl OwnModel {
         let &LevelTask { pair, affine, ref fields, full, .. } = task;
         let grid = &pair.grids[0];
         let still = pair.zero_displacement();
-        let places = FieldPlaces::of(&still, &pair.places.work, &pair.places.team.fixed);
+        let places = FieldPlaces::of(&still, &pair.places.fixed.work, &pair.places.team.fixed);
         let exact = fields.as_ref().and_then(|fields| fields.exact.as_ref());
         let earlier = exact.and_then(|exact| exact.downcast::<Found>());
         let parameters = match earlier {

@@ -4,6 +4,7 @@ use burn::tensor::Device;
 
 use super::{found, found_on, half_heads, only, pair_of, register, register_slabs, short, warp};
 use crate::intensities::Scale;
+use crate::places::ImagePlaces;
 use crate::side::Side;
 use crate::{
     LevelSettings, Placement, Preset, Problem, Registration, Settings, Silent, Similarity, Stage,
@@ -21,7 +22,7 @@ use ffdp_image::io::images::{
 use ffdp_image::metrics::{self, Coverage, SimilarityMeasures, dice};
 use ffdp_image::synth::Pair;
 use ffdp_kit::testing::gpu_devices;
-use ffdp_parallel::{Axis, DeviceMesh, Layout};
+use ffdp_parallel::DeviceMesh;
 
 /// The bound on a registration's field, in voxels.
 pub(super) const FIELD_VOXELS: f32 = 1e-3;
@@ -486,9 +487,8 @@ fn no_more_planes_are_read_at_once_than_smoothing_asks_for() {
     let mut side = Side::new(["the image", "its mask"], vec![(&mut watched).into()], None);
     side.scales = vec![Scale { range: [0.0, 250.0], matching: None, mean: 0.0 }];
     let level = level_geometry(&geometry, 2.0, 8).expect("coarser");
-    let layout = Layout::balanced(level.dims(), Axis::Z, 1).expect("one shard");
-    let one = DeviceMesh::one(&Device::flex());
-    let image = side.level(&level, &layout, [&one, &one]).expect("readable");
+    let one = ImagePlaces::whole(level.dims(), &DeviceMesh::one(&Device::flex()));
+    let image = side.level(&level, &one.expect("one shard")).expect("readable");
     assert_eq!(image.dims(), [1, 1, 30, 256, 256]);
     // 16 planes, 3 more on either side that smoothing by one voxel looks at, and those next to them.
     assert!((16..=28).contains(&watched.most), "{} of 60 planes at once", watched.most);

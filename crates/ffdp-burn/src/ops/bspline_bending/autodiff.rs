@@ -6,12 +6,13 @@ use burn::backend::tensor::FloatTensor;
 
 use super::{BsplineBendingOps, Millimetres};
 use ffdp_kit::refuse_second_order;
-use ffdp_kit::vjp::{KnownGradient, record};
+use ffdp_kit::vjp::{record_with_gradients, scaled};
 
 impl<B: BsplineBendingOps, C: CheckpointStrategy> BsplineBendingOps for Autodiff<B, C> {
     fn bspline_bending_3d(coefficients: FloatTensor<Self>, mm: Millimetres) -> FloatTensor<Self> {
-        record::<B, C, _, 1>(KnownGradient, [coefficients], |[coefficients], _| {
-            B::bspline_bending_3d_with_gradient(coefficients, mm)
+        record_with_gradients::<B, C, 1>([coefficients], scaled::<B>, |[coefficients], _| {
+            let (value, gradient) = B::bspline_bending_3d_with_gradient(coefficients, mm);
+            (value, [gradient])
         })
     }
 

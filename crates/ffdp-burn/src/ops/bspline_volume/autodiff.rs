@@ -6,7 +6,7 @@ use burn::backend::tensor::FloatTensor;
 
 use super::{BsplineVolumeOps, Millimetres};
 use ffdp_kit::refuse_second_order;
-use ffdp_kit::vjp::{KnownGradient, record};
+use ffdp_kit::vjp::{record_with_gradients, scaled};
 
 impl<B: BsplineVolumeOps, C: CheckpointStrategy> BsplineVolumeOps for Autodiff<B, C> {
     fn bspline_volume_3d(
@@ -14,8 +14,9 @@ impl<B: BsplineVolumeOps, C: CheckpointStrategy> BsplineVolumeOps for Autodiff<B
         mm: Millimetres,
         least: f64,
     ) -> FloatTensor<Self> {
-        record::<B, C, _, 1>(KnownGradient, [coefficients], |[coefficients], _| {
-            B::bspline_volume_3d_with_gradient(coefficients, mm, least)
+        record_with_gradients::<B, C, 1>([coefficients], scaled::<B>, |[coefficients], _| {
+            let (value, gradient) = B::bspline_volume_3d_with_gradient(coefficients, mm, least);
+            (value, [gradient])
         })
     }
 

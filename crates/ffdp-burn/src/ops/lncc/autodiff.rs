@@ -1,29 +1,13 @@
-//! The chain rule of LNCC: the upstream gradient is one number, so the forward pass stores the
-//! finished gradients and the backward pass multiplies them by it, which costs nothing where it is 1.
+//! The chain rule of LNCC: the gradients are known with the sum, and multiplying them costs nothing where the upstream
+//! gradient is 1.
 
 use burn::backend::Autodiff;
-use burn::backend::TensorMetadata;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{LnccCall, LnccOps};
 use ffdp_kit::refuse_second_order;
-use ffdp_kit::vjp::{Vjp, record};
-
-#[derive(Clone, Copy, Debug)]
-struct LnccVjp;
-
-impl<B: LnccOps> Vjp<B, 2> for LnccVjp {
-    type Saved = [Option<FloatTensor<B>>; 2];
-
-    fn backward(
-        saved: Self::Saved,
-        grad: FloatTensor<B>,
-        _: [bool; 2],
-    ) -> [Option<FloatTensor<B>>; 2] {
-        saved.map(|gradient| gradient.map(|gradient| B::lncc_3d_scaled(gradient, grad.clone())))
-    }
-}
+use ffdp_kit::vjp::record_with_gradients;
 
 impl<B: LnccOps, C: CheckpointStrategy> LnccOps for Autodiff<B, C> {
     fn lncc_3d(
@@ -33,14 +17,11 @@ impl<B: LnccOps, C: CheckpointStrategy> LnccOps for Autodiff<B, C> {
         call: LnccCall,
     ) -> FloatTensor<Self> {
         let weights = weights.into_primitive();
-        record::<B, C, _, 2>(LnccVjp, [moved, fixed], |[moved, fixed], needs| {
-            if needs == [false, false] {
-                return (B::lncc_3d(moved, fixed, weights, call), [None, None]);
-            }
-            assert_eq!(moved.shape(), fixed.shape());
+        let images = [moved, fixed];
+        record_with_gradients::<B, C, 2>(images, B::lncc_3d_scaled, |[moved, fixed], needs| {
             let (sum, to_moved, to_fixed) =
                 B::lncc_3d_with_gradient(moved, fixed, weights, call, needs);
-            (sum, [needs[0].then_some(to_moved), needs[1].then_some(to_fixed)])
+            (sum, [to_moved, to_fixed])
         })
     }
 

@@ -9,9 +9,7 @@ use std::collections::VecDeque;
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::Shape;
 use rayon::prelude::*;
 
 use super::{GradientMode, LnccCall, LnccOps, LnccOptions, LnccWeights, gaussian_weights};
@@ -356,15 +354,6 @@ fn run<T: Real>(
 }
 
 impl LnccOps for Flex {
-    fn lncc_3d(
-        moved: FloatTensor<Self>,
-        fixed: FloatTensor<Self>,
-        weights: FloatTensor<Self>,
-        call: LnccCall,
-    ) -> FloatTensor<Self> {
-        Self::lncc_3d_with_gradient(moved, fixed, weights, call, [false, false]).0
-    }
-
     fn lncc_3d_with_gradient(
         moved: FloatTensor<Self>,
         fixed: FloatTensor<Self>,
@@ -374,12 +363,5 @@ impl LnccOps for Flex {
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
         let [moved, fixed, weights] = [moved, fixed, weights].map(readable);
         by_dtype!("lncc", moved.dtype(), run([&moved, &fixed, &weights], call, needs))
-    }
-
-    fn lncc_3d_scaled(
-        gradient: FloatTensor<Self>,
-        upstream: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        Self::float_mul(gradient, Self::float_reshape(upstream, Shape::from([1, 1, 1, 1, 1])))
     }
 }

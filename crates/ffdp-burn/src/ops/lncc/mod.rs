@@ -29,6 +29,7 @@ use burn::backend::{Backend, Dispatch, backend_extension};
 use serde::{Deserialize, Serialize};
 
 use super::weights::NO_WEIGHT;
+use ffdp_kit::vjp::scaled;
 
 mod autodiff;
 #[cfg(feature = "cube")]
@@ -141,7 +142,9 @@ pub trait LnccOps: Backend {
         fixed: FloatTensor<Self>,
         weights: FloatTensor<Self>,
         call: LnccCall,
-    ) -> FloatTensor<Self>;
+    ) -> FloatTensor<Self> {
+        Self::lncc_3d_with_gradient(moved, fixed, weights, call, [false; 2]).0
+    }
 
     /// `factor sum u n` `[1]` and its gradients to moved and fixed; a placeholder `[1]` where `needs`
     /// is false.
@@ -159,7 +162,9 @@ pub trait LnccOps: Backend {
     fn lncc_3d_scaled(
         gradient: FloatTensor<Self>,
         upstream: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
+    ) -> FloatTensor<Self> {
+        scaled::<Self>(gradient, upstream)
+    }
 }
 
 #[cfg(feature = "cube")]
@@ -212,7 +217,6 @@ pub fn lncc_sum(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions) -> Te
 }
 
 fn scaled_sum(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions, factor: f64) -> Tensor<1> {
-    check(&moved, &fixed, options);
     // A placeholder: nothing reads it.
     let weights = fixed.clone().detach();
     run(moved, fixed, weights, LnccCall { options: *options, weighted: false, factor })
@@ -236,7 +240,6 @@ pub fn weighted_lncc(
     weights: Tensor<5>,
     options: &LnccOptions,
 ) -> Tensor<1> {
-    check(&moved, &fixed, options);
     let (image, given) = (moved.dims(), weights.dims());
     let fits = (0..5).all(|axis| given[axis] == image[axis] || axis < 2 && given[axis] == 1);
     assert!(fits, "lncc: weights {given:?} do not fit images {image:?}");
@@ -246,6 +249,9 @@ pub fn weighted_lncc(
 }
 
 /// `sum(u n)` of [`weighted_lncc`], of weights with the shape of the images.
+///
+/// # Panics
+/// As [`lncc`].
 pub fn weighted_lncc_sum(
     moved: Tensor<5>,
     fixed: Tensor<5>,
@@ -256,6 +262,7 @@ pub fn weighted_lncc_sum(
 }
 
 fn run(moved: Tensor<5>, fixed: Tensor<5>, weights: Tensor<5>, call: LnccCall) -> Tensor<1> {
+    check(&moved, &fixed, &call.options);
     let [moved, fixed, weights] = [moved, fixed, weights].map(Tensor::into_dispatch);
     Tensor::from_dispatch(<Dispatch as LnccOps>::lncc_3d(moved, fixed, weights, call))
 }

@@ -1,5 +1,5 @@
 //! The chain rule of the descriptors: the image is saved, its distances are recomputed. That of their difference: the
-//! upstream gradient is one number, so the forward pass saves the finished gradients.
+//! gradients are known with the sum.
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
@@ -7,7 +7,7 @@ use burn::backend::{Autodiff, TensorMetadata};
 
 use super::{MindCall, MindOps, MindStorage, Patch};
 use ffdp_kit::refuse_second_order;
-use ffdp_kit::vjp::{Vjp, record};
+use ffdp_kit::vjp::{Vjp, record, record_with_gradients, scaled};
 
 #[derive(Clone, Copy, Debug)]
 struct MindVjp;
@@ -26,22 +26,6 @@ impl<B: MindOps> Vjp<B, 1> for MindVjp {
             false => B::float_cast(grad, bounds.dtype().into()),
         };
         [Some(B::mind_3d_backward(image, bounds, grad, patch))]
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct DifferenceVjp;
-
-impl<B: MindOps> Vjp<B, 2> for DifferenceVjp {
-    type Saved = [Option<FloatTensor<B>>; 2];
-
-    fn backward(
-        saved: Self::Saved,
-        grad: FloatTensor<B>,
-        _: [bool; 2],
-    ) -> [Option<FloatTensor<B>>; 2] {
-        let grad = B::float_reshape(grad, [1; 5].into());
-        saved.map(|gradient| gradient.map(|gradient| B::float_mul(gradient, grad.clone())))
     }
 }
 
@@ -73,15 +57,12 @@ impl<B: MindOps, C: CheckpointStrategy> MindOps for Autodiff<B, C> {
     ) -> FloatTensor<Self> {
         let [of_moved, of_fixed, weights] =
             [moved_bounds, fixed_bounds, weights].map(|tensor| tensor.into_primitive());
-        record::<B, C, _, 2>(DifferenceVjp, [moved, fixed], |[moved, fixed], needs| {
-            if needs == [false, false] {
-                let sum = B::mind_difference_3d(moved, fixed, of_moved, of_fixed, weights, call);
-                return (sum, [None, None]);
-            }
+        let images = [moved, fixed];
+        record_with_gradients::<B, C, 2>(images, scaled::<B>, |[moved, fixed], needs| {
             let (sum, to_moved, to_fixed) = B::mind_difference_3d_with_gradient(
                 moved, fixed, of_moved, of_fixed, weights, call, needs,
             );
-            (sum, [needs[0].then_some(to_moved), needs[1].then_some(to_fixed)])
+            (sum, [to_moved, to_fixed])
         })
     }
 

@@ -1,5 +1,6 @@
 //! What a field shows and in which direction it should change: the loss of all shards, and its gradient shard by shard.
 
+mod slopes;
 mod sums;
 
 use burn::Tensor;
@@ -18,6 +19,7 @@ use super::{ShardedImages, Team};
 use crate::hosts::Holders;
 use crate::ring::{BlockSampler, IndexMap, Keep};
 use crate::sharded::Sharded;
+use ffdp_burn::losses::Pair;
 use ffdp_burn::ops::{DeformMethod, DeformOptions};
 use ffdp_image::error::Result;
 
@@ -96,6 +98,17 @@ impl Visit {
             FixedVisit::Block(_) => vec![&self.moving],
             FixedVisit::Shown(fixed) => vec![fixed, &self.moving],
         }
+    }
+
+    /// Both images; `shown` is the moving one as its own planes show it, where that is known.
+    fn pair(&self, comparison: &Comparison, shown: Option<Tensor<5>>) -> Pair {
+        let show = |side: &Side, own| side.pieces.show(&self.block, &side.sampler, own);
+        let moved = show(&self.moving, shown);
+        let stays = match &self.fixed {
+            FixedVisit::Block(fixed) => Tensor::clone(fixed),
+            FixedVisit::Shown(fixed) => show(fixed, None),
+        };
+        comparison.pair([moved, stays], None)
     }
 }
 
@@ -336,21 +349,16 @@ impl Problem {
         shown: Option<Tensor<5>>,
         (known, wants_gradient): (&GlobalSums, bool),
     ) -> Judged {
-        let Visit { block, moving, fixed, .. } = visit;
-        let moved = moving.pieces.show(block, &moving.sampler, shown);
-        let (stays, displaces_fixed) = match fixed {
-            FixedVisit::Block(fixed) => (Tensor::clone(fixed), false),
-            FixedVisit::Shown(side) => (side.pieces.show(block, &side.sampler, None), true),
-        };
-        let pair = self.comparison.pair([moved, stays], None);
+        let block = &visit.block;
+        let pair = visit.pair(&self.comparison, shown);
+        let displaces_fixed = matches!(visit.fixed, FixedVisit::Shown(_));
         let needs = [wants_gradient, wants_gradient && displaces_fixed];
-        let (sums, gradients) = self.comparison.compare(block, &pair, &known.slopes[k], needs);
-        let weights = pair.weights.clone();
-        let mut row = match (sums, &known.loss) {
-            (Some(sums), _) => vec![sums, self.comparison.count(block, &pair)],
+        let (parts, gradients) = self.comparison.compare(block, &pair, &known.slopes[k], needs);
+        let mut row = match &known.loss {
+            None => parts,
             // Said by one of all shards.
-            (None, Some(loss)) if k == 0 => vec![loss.clone()],
-            (None, _) => {
+            Some(loss) if k == 0 => vec![loss.clone()],
+            Some(_) => {
                 let like = (self.grid.homes.device(k), pair.moved.dtype());
                 vec![Tensor::zeros([1], like)]
             }
@@ -361,7 +369,7 @@ impl Problem {
             let cost = costs.reduce(Tensor::add).expect("an image is displaced");
             row.push(self.with_energy(k, cost, known));
         }
-        Judged { row, gradients, weights }
+        Judged { row, gradients, weights: pair.weights }
     }
 
     /// The part of shard `k` in the penalties of a field.
@@ -419,25 +427,6 @@ impl Problem {
         gradients.into_iter().zip(sides).map(with_cost).collect()
     }
 
-    /// The same divided by the slope of the images, for the step of Gauss and Newton.
-    fn over_slopes(
-        &self,
-        gradients: Vec<Pieces>,
-        visit: &Visit,
-        inner: &Block,
-        (mean, weights): (Option<&Tensor<1>>, Option<Tensor<5>>),
-    ) -> Vec<Pieces> {
-        let damping = self.options.optimizer.slope_damping();
-        let (Some(mean), Some(damping)) = (mean, damping) else { return gradients };
-        let blocks = [&visit.block, inner];
-        let mut steep = self.steepness(&visit.moving, 1, blocks, &weights);
-        if let FixedVisit::Shown(fixed) = &visit.fixed {
-            steep = steep.zip(self.steepness(fixed, 0, blocks, &weights), Tensor::add);
-        }
-        let over = |g: Tensor<5>, h: Tensor<5>| over_slope(g, h, mean, damping);
-        gradients.into_iter().map(|g| g.zip(steep.clone(), over)).collect()
-    }
-
     fn smoothed(&self, gradient: Pieces) -> Tensor<5> {
         let axis = self.grid.layout.axis();
         smooth_own(gradient, axis, &self.options.smooth_gradient, self.radius())
@@ -463,7 +452,7 @@ impl Problem {
             let block = grid.block(k);
             let cost = match costs {
                 true => self.cost.value(&field_on(k, &block), &block),
-                false => row[0].zeros_like().narrow(0, 0, 1),
+                false => row[0].zeros_like(),
             };
             row.push(self.with_energy(k, cost, known));
             homes.settle(k);
@@ -517,38 +506,6 @@ impl Problem {
         Visit { block, moving, fixed, carried }
     }
 
-    /// `h = |d shown / du|^2`, summed over the channels, times the weights, on the planes of `inner`.
-    pub(super) fn steepness(
-        &self,
-        side: &Side,
-        image: usize,
-        [block, inner]: [&Block; 2],
-        weights: &Option<Tensor<5>>,
-    ) -> Pieces {
-        let masked = self.comparison.masked[image];
-        let all =
-            self.moving.channels - usize::from(self.comparison.masked[1]) + usize::from(masked);
-        let own = &side.pieces.own;
-        let mut dims = own.dims();
-        (dims[1], dims[block.axis.dim()]) = (1, block.all.len());
-        let like = (own.device(), own.dtype());
-        let of = |channel: usize| {
-            let plane = |c: usize| match c == channel {
-                true => Tensor::<5>::ones(dims, (&like.0, like.1)),
-                false => Tensor::zeros(dims, (&like.0, like.1)),
-            };
-            let ones = Tensor::cat((0..all).map(plane).collect(), 1);
-            let slope = side.pieces.pull_back([block, inner], &side.sampler, &ones);
-            slope.map(|slope| (slope.clone() * slope).sum_dim(1))
-        };
-        let channels = (0..all - usize::from(masked)).map(of);
-        let steep = channels.reduce(|a, b| a.zip(b, Tensor::add));
-        let steep = steep.expect("an image has a channel");
-        let Some(weights) = weights else { return steep };
-        let weights = block.narrow(&weights.clone().narrow(1, 0, 1), &inner.all);
-        steep.zip(Pieces::of(&weights, inner), Tensor::mul)
-    }
-
     /// Sends what the blocks need of a field that another device holds.
     fn send(&self, field: &Sharded) -> Result<Crossing> {
         let Grid { layout, homes, width, .. } = &self.grid;
@@ -574,20 +531,10 @@ fn with_pull(gradients: Vec<Pieces>, inner: &Block, k: usize, known: &GlobalSums
     pulled.collect()
 }
 
-/// `g / 2 (h + damping mean h)`: the gradient of squares is twice the residual times the slope.
-fn over_slope(g: Tensor<5>, h: Tensor<5>, mean: &Tensor<1>, damping: f64) -> Tensor<5> {
-    /// Keeps the division defined where nothing has a slope.
-    const NO_SLOPE: f64 = 1e-30;
-    let batch = g.dims()[0];
-    let floor = mean.clone().mul_scalar(damping).add_scalar(NO_SLOPE);
-    g / (h + floor.reshape([batch, 1, 1, 1, 1])).mul_scalar(2.0)
-}
-
 /// That the shards can be computed where the homes say.
 fn check_places(fixed: &Sharded, homes: &Homes) {
     let mesh = &homes.mesh;
-    let (shards, places) = (fixed.layout().count(), mesh.count());
-    assert!(shards == places, "deform: {shards} shards for a mesh of {places}");
+    crate::deform::check_places(fixed, mesh);
     assert!(
         !mesh.has_several_devices() || fixed.mesh().devices() == mesh.devices(),
         "deform: shards on several devices must lie on them, got {:?} for {:?}",

@@ -2,11 +2,12 @@
 
 use burn::Tensor;
 
-use super::{FixedVisit, Problem, Sight, Visit};
+use super::{Problem, Sight};
+use crate::collective::reduce;
+use crate::deform::compare::Sums;
 use crate::deform::landmarks::Pull;
 use crate::exchange::Reduction;
 use crate::sharded::Sharded;
-use ffdp_burn::losses::counted;
 use ffdp_burn::ops::sum_of_fields;
 use ffdp_image::error::Result;
 
@@ -37,8 +38,7 @@ impl GlobalSums {
 impl Problem {
     /// The sums over all voxels: in a pass of its own, if the similarity or the optimiser needs one.
     pub(super) fn global_pass(&self, sight: &Sight, fields: &[Sharded]) -> Result<GlobalSums> {
-        let similarity = &self.comparison.similarity;
-        let (is_mean, costs) = (similarity.is_mean(), self.has_costs());
+        let (is_mean, costs) = (self.comparison.similarity.is_mean(), self.has_costs());
         let counts = costs || !is_mean;
         let slopes = self.options.optimizer.slope_damping().is_some();
         let first = &fields[0].shards()[0];
@@ -57,35 +57,29 @@ impl Problem {
         }
         let all = self.sums_of_shards(sight, slopes);
         let all = self.grid.holders.all_reduce(all, Reduction::Sum)?;
-        let take = |from: usize, count: Option<usize>| {
-            let part = move |all: &Tensor<1>| {
-                let count = count.unwrap_or_else(|| all.dims()[0] - from);
-                all.clone().narrow(0, from, count)
-            };
-            all.iter().map(part).collect::<Vec<_>>()
-        };
-        let found = take(0, Some(1)).into_iter().map(counted).collect::<Vec<_>>();
+        // They come after those of the loss.
+        let others = if slopes { batch } else { 0 };
         let slope = slopes.then(|| {
-            let sums = take(1, Some(batch)).into_iter();
-            sums.map(|sum| sum.mul_scalar(1.0 / voxels)).collect()
+            let steep = |all: &Tensor<1>| all.clone().narrow(0, all.dims()[0] - batch, batch);
+            all.iter().map(|all| steep(all).mul_scalar(1.0 / voxels)).collect()
         });
-        let (slopes, loss) = match is_mean {
-            true => (self.mean_slopes.clone(), None),
+        let (slopes, found, loss) = match is_mean {
+            true => (self.mean_slopes.clone(), all.iter().map(Sums::count).collect(), None),
             false => {
-                let sums = take(1 + if slopes { batch } else { 0 }, None);
-                let pairs = sums.iter().zip(&found);
-                let loss = similarity.finish(sums[0].clone(), found[0].clone());
+                let sums: Vec<Sums> = all.iter().map(|all| Sums::of(all, others)).collect();
+                let loss = self.comparison.loss(&sums[0]);
                 let share = 1.0 / self.grid.holders.count() as f64;
                 // What all ranks have computed, said once.
                 let loss = if share < 1.0 { loss.mul_scalar(share) } else { loss };
-                (pairs.map(|(sum, count)| similarity.slope(sum, count)).collect(), Some(loss))
+                let slopes = sums.iter().map(|sums| self.comparison.slope(sums)).collect();
+                (slopes, sums.into_iter().map(|sums| sums.count).collect(), Some(loss))
             }
         };
         Ok(GlobalSums { slopes, counts: counts.then_some(found), slope, loss, pull: None })
     }
 
-    /// Of each shard how many values count, the squared slopes of the images where they are asked for, and the sums of a
-    /// similarity that is no mean.
+    /// Of each shard how many values count, the sums of a similarity that is no mean, and the squared slopes of the images
+    /// where they are asked for.
     fn sums_of_shards(&self, sight: &Sight, slopes: bool) -> Vec<Tensor<1>> {
         let homes = &self.grid.homes;
         // Without windows there is nothing to see around a shard.
@@ -94,30 +88,18 @@ impl Problem {
         let mut all = Vec::new();
         let bring = |k: usize| self.visit(k, width, sight, Vec::new());
         for (k, visit) in homes.in_turn(bring) {
-            let Visit { block, moving, fixed, .. } = visit;
-            let moved = match (width, &sight.shown[k]) {
-                (0, Some(own)) => {
-                    let whole = self.grid.block(k);
-                    whole.narrow(own, &whole.own)
-                }
-                _ => moving.pieces.show(&block, &moving.sampler, None),
+            let own = || {
+                let (whole, shown) = (self.grid.block(k), sight.shown[k].as_ref()?);
+                Some(whole.narrow(shown, &whole.own))
             };
-            let stays = match &fixed {
-                FixedVisit::Block(fixed) => Tensor::clone(fixed),
-                FixedVisit::Shown(side) => side.pieces.show(&block, &side.sampler, None),
+            let pair = visit.pair(&self.comparison, if width == 0 { own() } else { None });
+            let mut parts = match is_mean {
+                true => vec![self.comparison.count(&visit.block, &pair)],
+                false => self.comparison.parts(&visit.block, &pair),
             };
-            let pair = self.comparison.pair([moved, stays], None);
-            let mut parts = vec![self.comparison.count(&block, &pair)];
             if slopes {
-                let own = block.within(0);
-                let mut steep = self.steepness(&moving, 1, [&block, &own], &pair.weights).own;
-                if let FixedVisit::Shown(side) = &fixed {
-                    steep = steep + self.steepness(side, 0, [&block, &own], &pair.weights).own;
-                }
-                parts.push(sum_of_fields(steep));
-            }
-            if !is_mean {
-                parts.push(self.comparison.partial(&block, &pair));
+                let inner = visit.block.within(0);
+                parts.push(sum_of_fields(self.steepness(&visit, &inner, &pair.weights).own));
             }
             all.push(Tensor::cat(parts, 0));
         }
@@ -128,6 +110,13 @@ impl Problem {
     fn values(&self, batch: usize) -> f64 {
         let channels = self.moving.channels - usize::from(self.comparison.masked[1]);
         (batch * channels * self.grid.layout.voxels()) as f64
+    }
+
+    /// The loss `[1]` of what these fields show, without penalties, on the device of the first shard.
+    pub fn loss(&mut self, fields: &[Sharded]) -> Result<Tensor<1>> {
+        let none = vec![vec![None; self.grid.layout.count()]; fields.len()];
+        let rows = self.evaluate(fields, none, None)?;
+        self.losses(reduce(rows, Reduction::Sum), 1, false)
     }
 
     /// The losses, one after the other, from the parts of all shards here, which were added up; with their penalties
@@ -141,10 +130,7 @@ impl Problem {
     /// are larger than those of the loss.
     pub fn loss_and_count(&self, rows: Tensor<1>) -> Result<[Tensor<1>; 2]> {
         let rows = self.grid.holders.combine(rows, Reduction::Sum)?;
-        let count = self.counted.clone().unwrap_or_else(|| {
-            let last = rows.dims()[0] - usize::from(self.has_costs());
-            counted(rows.clone().narrow(0, last - 1, 1))
-        });
+        let count = self.counted.clone().unwrap_or_else(|| Sums::count(&rows));
         Ok([self.losses_of(rows, 1, true), count])
     }
 
@@ -154,18 +140,13 @@ impl Problem {
             return rows;
         }
         let width = rows.dims()[0] / iterations;
-        let last = width - usize::from(costs);
         let rows = (0..iterations).map(|i| rows.clone().narrow(0, i * width, width));
         let losses = rows.map(|row| {
-            let part = |first: usize, count: usize| row.clone().narrow(0, first, count);
             let loss = match is_mean {
-                true => {
-                    let count = counted(part(last - 1, 1));
-                    self.comparison.similarity.finish(part(0, last - 1), count)
-                }
-                false => part(0, 1),
+                true => self.comparison.loss(&Sums::of(&row, usize::from(costs))),
+                false => row.clone().narrow(0, 0, 1),
             };
-            if costs && penalised { loss + part(last, 1) } else { loss }
+            if costs && penalised { loss + row.narrow(0, width - 1, 1) } else { loss }
         });
         Tensor::cat(losses.collect(), 0)
     }

@@ -36,7 +36,7 @@ pub(super) fn begin(
     // A step is smoothed twice, as a gradient and as a displacement.
     let sigma = FRAC_1_SQRT_2 * descent.sigma_gradient_voxels.hypot(descent.sigma_field_voxels);
     let of_steps = (smoothing(grid, sigma), voxels(grid, 1.0));
-    let (mesh, holders) = (&pair.places.work, &pair.places.team.fixed);
+    let (mesh, holders) = (&pair.places.fixed.work, &pair.places.team.fixed);
     let model = SmoothSteps::new(fields, of_steps, mesh, holders);
     let direction = Lbfgs::new(history);
     Ok(Box::new(Searched {

@@ -27,7 +27,7 @@ use crate::level::{level_start, run_level};
 use crate::level_memory::LevelProblem;
 use crate::models::Deformed;
 use crate::pair::LevelPair;
-use crate::places::{Placement, Places};
+use crate::places::{ImagePlaces, Placement, Places};
 use crate::problem::Content;
 use crate::processes::Report;
 use crate::pyramid::level_grids;
@@ -186,7 +186,9 @@ impl Task<'_> {
         done: bool,
     ) -> Result<LevelResult> {
         let fields = match fields {
-            Some(fields) if places.exact.is_some() => Some(fields.in_host_memory(&places.fixed)?),
+            Some(fields) if places.exact.is_some() => {
+                Some(fields.in_host_memory(&places.fixed.layout)?)
+            }
             fields => fields,
         };
         let mut pair = self.pair(run, places)?;
@@ -203,7 +205,7 @@ impl Task<'_> {
         let cancelled = report.as_ref().is_some_and(|report| report.stop == Stop::Cancelled);
         let ends = is_last || cancelled;
         let after = (ends && is_displacement).then(|| deformation.loss()).transpose()?;
-        let Places { work, team, .. } = pair.places.clone();
+        let Places { fixed: ImagePlaces { work, .. }, team, .. } = pair.places.clone();
         let (parts, exact) = deformation.into_fields()?;
         let geometry = self.grids[0].clone();
         let fields = Fields { parts, geometry, work, holders: team.fixed, exact };

@@ -25,7 +25,7 @@ pub(super) fn begin(
     control: &Control,
 ) -> Result<Box<dyn Deformation>> {
     let (descent, level) = (kind.descent(), &pair.grids[0]);
-    let (mesh, holders) = (&pair.places.work, &pair.places.team.fixed);
+    let (mesh, holders) = (&pair.places.fixed.work, &pair.places.team.fixed);
     let still = pair.zero_displacement();
     let like = (mesh.device(0), still.shards()[0].dtype());
     let exact = fields.as_ref().and_then(|fields| fields.exact.as_ref());

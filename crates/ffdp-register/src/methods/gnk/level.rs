@@ -13,6 +13,7 @@ use super::weights::{Regularizing, WeightSearch};
 use crate::level::Solver;
 use crate::methods::deformable::{Deformation, LevelTask, Reached, smoothing, stays};
 use crate::pair::LevelPair;
+use crate::places::ImagePlaces;
 use crate::report::NewtonStep;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical};
@@ -41,15 +42,10 @@ pub(super) fn begin(settings: &GnkSettings, task: &LevelTask) -> Result<Box<dyn 
     let grid = &pair.grids[0];
     let unit = unit_mm(full);
     let voxel = grid.spacing_mm.map(|mm| mm / unit);
-    let places = &pair.places;
-    let padded = PaddedGrid::new(
-        &places.fixed,
-        &places.work,
-        &places.team.fixed,
-        voxel,
-        settings.gap_voxels,
-    )?
-    .with_interpolation(settings.interpolation);
+    let ImagePlaces { layout, work, .. } = &pair.places.fixed;
+    let padded =
+        PaddedGrid::new(layout, work, &pair.places.team.fixed, voxel, settings.gap_voxels)?
+            .with_interpolation(settings.interpolation);
     let images = images(settings, (pair, affine), &padded)?;
     let similarity = settings.similarity.loss();
     let landmarks = pair.landmarks_for(affine, similarity.usual_gain());
@@ -140,8 +136,8 @@ fn joined(image: Sharded, mask: &Sharded) -> Sharded {
 
 /// Demands that all shards stay where they are computed: every mode depends on every voxel.
 fn check_places(pair: &LevelPair) -> Result<()> {
-    let places = &pair.places;
-    if places.exact.is_none() && places.rest.devices() == places.work.devices() {
+    let ImagePlaces { work, rest, .. } = &pair.places.fixed;
+    if pair.places.exact.is_none() && rest.devices() == work.devices() {
         return Ok(());
     }
     Err(stays("gnk", pair.grids[0].size))

@@ -1,6 +1,6 @@
 //! Linear stages: where the moving image lies as a whole.
 //!
-//! [`moments`](moments()) makes the first guess, [`rigid`], [`similarity`] and [`affine`] improve it over the levels. Every map is of physical space, so
+//! [`moments`](moments()) makes the first guess, [`RIGID`], [`SIMILARITY`] and [`AFFINE`] improve it over the levels. Every map is of physical space, so
 //! that grids, spacings and orientations play no part.
 //! Read `motion.rs` first (what the parameters are), then `search.rs` (how they are found).
 
@@ -36,32 +36,16 @@ use crate::report::{StageReport, Stop, Undone};
 use crate::settings::{FOREGROUND, LinearSettings};
 use ffdp_image::error::Result;
 
-/// A rigid stage, from `found` on.
-pub(crate) fn rigid(
-    run: &mut Run,
-    settings: &LinearSettings,
-    found: Estimate,
-) -> Result<StageResult> {
-    linear::<Rigid, 6>(run, "rigid", settings, found)
-}
+/// A linear stage of a name, from what was found before.
+pub(crate) type FindLinear =
+    fn(&mut Run, &'static str, &LinearSettings, Estimate) -> Result<StageResult>;
 
-/// A similarity stage, from `found` on.
-pub(crate) fn similarity(
-    run: &mut Run,
-    settings: &LinearSettings,
-    found: Estimate,
-) -> Result<StageResult> {
-    linear::<Similar, 7>(run, "similarity", settings, found)
-}
-
-/// An affine stage, from `found` on.
-pub(crate) fn affine(
-    run: &mut Run,
-    settings: &LinearSettings,
-    found: Estimate,
-) -> Result<StageResult> {
-    linear::<General, 12>(run, "affine", settings, found)
-}
+/// Turns and shifts.
+pub(crate) const RIGID: FindLinear = linear::<Rigid, 6>;
+/// The same with one scale.
+pub(crate) const SIMILARITY: FindLinear = linear::<Similar, 7>;
+/// All linear maps.
+pub(crate) const AFFINE: FindLinear = linear::<General, 12>;
 
 fn linear<M: Motion<N>, const N: usize>(
     run: &mut Run,

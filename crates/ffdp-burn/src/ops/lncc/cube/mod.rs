@@ -212,15 +212,6 @@ fn volumes(image: &CubeTensor) -> usize {
 }
 
 impl LnccOps for CubeBackend {
-    fn lncc_3d(
-        moved: FloatTensor<Self>,
-        fixed: FloatTensor<Self>,
-        weights: FloatTensor<Self>,
-        call: LnccCall,
-    ) -> FloatTensor<Self> {
-        Call::new([moved, fixed, weights], call, [false, false]).run().0
-    }
-
     fn lncc_3d_with_gradient(
         moved: FloatTensor<Self>,
         fixed: FloatTensor<Self>,

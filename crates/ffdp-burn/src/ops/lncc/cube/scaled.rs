@@ -1,12 +1,11 @@
 //! A finished gradient times the upstream gradient, a number that only the device knows.
 
-use burn::backend::ops::FloatTensorOps;
-use burn::tensor::Shape;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use ffdp_kit::launch::{UNITS, address, buffer};
+use ffdp_kit::vjp;
 
 /// Enough to keep a large GPU busy, few enough that to start them in vain takes no time.
 const CUBES: u32 = 2048;
@@ -28,8 +27,7 @@ fn scale_kernel(values: &mut [f32], factor: &[f32], elements: usize) {
 /// `factor` `[1]` times a contiguous `gradient`, in its memory unless something else holds that, too.
 pub(super) fn scaled(gradient: CubeTensor, factor: CubeTensor) -> CubeTensor {
     if !gradient.can_mut() {
-        let factor = CubeBackend::float_reshape(factor, Shape::from([1, 1, 1, 1, 1]));
-        return CubeBackend::float_mul(gradient, factor);
+        return vjp::scaled::<CubeBackend>(gradient, factor);
     }
     let elements = gradient.meta.shape().num_elements();
     unsafe {
