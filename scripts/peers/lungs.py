@@ -70,7 +70,7 @@ def main():
         before, after = [numpy.linalg.norm(of - truths[1], axis=1) for of in (truths[0], found)]
         errors.append(after.mean())
         print(f"{name}: {len(guides[0])} points guide {len(after)}: {before.mean():.2f} -> {after.mean():.2f} mm, median "
-              f"{numpy.median(after):.2f}, 95 % {numpy.percentile(after, 95):.2f}; {metrics['carried_grid']}; "
+              f"{numpy.median(after):.2f}, 95 % {numpy.percentile(after, 95):.2f}; {metrics['carried_grid']['percent']:.3f} % folded; "
               f"{time.monotonic() - begun:.1f} s, {used:.1f} s of processor time", flush=True)
     print(f"mean {numpy.mean(errors):.2f} mm")
 

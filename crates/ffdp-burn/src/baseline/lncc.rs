@@ -1,9 +1,9 @@
-//! Local normalised cross-correlation by convolutions with a box, as VoxelMorph computes it.
+//! Local normalised cross-correlation by the means of boxes, as VoxelMorph computes it.
 
 use burn::Tensor;
 use burn::tensor::TensorData;
-use burn::tensor::module::conv3d;
-use burn::tensor::ops::ConvOptions;
+use burn::tensor::module::{avg_pool2d, conv3d};
+use burn::tensor::ops::{AvgPoolOptions, ConvOptions};
 
 use crate::ops::{GradientMode, LnccFloor, LnccOptions};
 
@@ -17,7 +17,8 @@ pub enum BoxFilter {
     /// One convolution with `w^3` ones, as in VoxelMorph.
     #[default]
     Conv3d,
-    /// Three convolutions with `w` ones.
+    /// Three poolings, each along an axis: in single precision, where convolutions on a GPU may round to TF32, of
+    /// which the variances leave little.
     Separable,
 }
 
@@ -25,8 +26,10 @@ impl BoxFilter {
     fn mean(self, x: Tensor<5>, window: usize) -> Tensor<5> {
         match self {
             Self::Separable => {
-                let weights = vec![1.0 / window as f64; window];
-                (2..5).fold(x, |x, dim| convolve(x, weights.clone(), dim))
+                let [n, c, d, h, w] = x.dims();
+                let rows = pool(x.reshape([n * c * d, 1, h, w]), [1, window]);
+                let planes = pool(rows, [window, 1]).reshape([n * c, 1, d, h * w]);
+                pool(planes, [window, 1]).reshape([n, c, d, h, w])
             }
             Self::Conv3d => {
                 let weights = vec![(window as f64).powi(-3); window.pow(3)];
@@ -34,6 +37,22 @@ impl BoxFilter {
             }
         }
     }
+}
+
+/// The means of windows of these extents, zeros outside.
+fn pool(x: Tensor<4>, window: [usize; 2]) -> Tensor<4> {
+    let shape = x.dims();
+    let options = AvgPoolOptions::new(window)
+        .with_stride([1; 2])
+        .with_padding(window.map(|extent| extent / 2))
+        .with_count_include_pad(true);
+    dense(avg_pool2d(x, options), shape)
+}
+
+/// What channels last in memory were, as if it had never been so: in 0.22.1 of Burn what is fused after a
+/// convolution on a GPU reads wrong values where there is one channel.
+fn dense<const D: usize>(x: Tensor<D>, shape: [usize; D]) -> Tensor<D> {
+    x.flatten::<1>(0, D as isize - 1).reshape(shape)
 }
 
 /// Local normalised cross-correlation loss; see [`crate::ops::lncc()`].
@@ -88,6 +107,5 @@ fn convolve_with(x: Tensor<5>, kernel: Vec<f64>, size: [usize; 3]) -> Tensor<5> 
     let kernel = Tensor::<5>::from_data(kernel, (&x.device(), x.dtype()));
     let options = ConvOptions::new([1; 3], size.map(|s| s / 2), [1; 3], 1);
     // Channels as batch entries: one filter serves all.
-    let filtered = conv3d(x.reshape([n * c, 1, d, h, w]), kernel, None, options);
-    filtered.reshape([n, c, d, h, w])
+    dense(conv3d(x.reshape([n * c, 1, d, h, w]), kernel, None, options), [n, c, d, h, w])
 }

@@ -232,10 +232,10 @@ impl<'a> RegisterSeries<'a> {
     }
 
     /// Where a pass is computed: on the processor's cores, several volumes at a time, where all levels are as small as
-    /// those of [`motion_settings`]. A GPU has less to do there than to begin: 300 volumes of 64x64x40 voxels took an H100
-    /// 23 s, and 16 cores of its host 14 (benchmarks/series.json).
+    /// those of [`motion_settings`] of an echo-planar image. A GPU has less to do there than to begin: 60 volumes of
+    /// 80x80x35 voxels took an H200 7.8 s at first and 3.7 again, and 16 cores of its host 3.1 (benchmarks/series-levels.json).
     fn placed(&self, settings: &Settings) -> Placement {
-        const SMALL: f64 = 48.0 * 48.0 * 48.0;
+        const SMALL: f64 = 56.0 * 56.0 * 56.0;
         let voxels = self.grid().len() as f64;
         let is_small = |stage: &Stage| {
             stage.is_linear() && stage.levels().iter().all(|l| voxels <= SMALL * l.shrink.powi(3))

@@ -7,7 +7,7 @@ use super::hamiltonian::{Hamiltonian, Metric};
 use super::path::Scheme;
 use crate::attachment::Attachment;
 use crate::kernel::{Decay, Kernel};
-use crate::shape::Shape;
+use crate::shape::{Shape, spacing};
 
 /// More cells are not needed to steer a few hundred control points.
 const ENOUGH_CELLS: usize = 2500;
@@ -55,6 +55,16 @@ impl LddmmSettings {
         let attachment = Attachment::Varifolds { sigmas_mm: sigmas, oriented: true };
         let fidelity = attachment.advised_fidelity();
         Self { sigmas_mm, attachment, fidelity, control_spacing_mm, coarsen_mm, ..Self::default() }
+    }
+
+    /// The same for landmarks: kernels no wider than four times the distance of neighbours, for many landmarks show more of
+    /// a deformation than few do (benchmarks/lungs-h200.json), and every landmark has a momentum.
+    pub fn for_landmarks(self, target: &Shape) -> Self {
+        let most = 4.0 * spacing(&target.points).median;
+        let widest = self.sigmas_mm.iter().copied().fold(0.0, f64::max);
+        let factor = if 0.0 < most && most < widest { most / widest } else { 1.0 };
+        let sigmas_mm = self.sigmas_mm.iter().map(|sigma| factor * sigma).collect();
+        Self { sigmas_mm, control_spacing_mm: 0.0, ..self }
     }
 
     /// Refuses what has no meaning.

@@ -6,7 +6,7 @@ use ffdp_kit::testing::{normal, tensor, to_f64};
 
 use super::*;
 use crate::attachment::Attachment;
-use crate::shape::{Shape, norm, self_intersections, sub, surface_distance};
+use crate::shape::{Cells, Shape, norm, self_intersections, spacing, sub, surface_distance};
 use crate::tensors::number;
 use crate::{Decay, Kernel};
 
@@ -331,4 +331,16 @@ fn advised_widths_follow_the_thickness_of_a_long_body() {
         assert!(advised.control_spacing_mm < advised.sigmas_mm[1]);
         advised.validate().unwrap();
     }
+}
+
+/// A thousand keypoints of a lung guided no better than a hundred.
+#[test]
+fn dense_landmarks_have_narrower_widths_than_sparse_ones() {
+    let [dense, sparse] = [5, 2]
+        .map(|subdivisions| Shape { cells: Cells::None, ..Shape::sphere(60.0, subdivisions) });
+    let of = |shape: &Shape| LddmmSettings::advised(shape).for_landmarks(shape);
+    let four = 4.0 * spacing(&dense.points).median;
+    assert_eq!(of(&dense).sigmas_mm, [four, four / 2.0]);
+    assert_eq!(of(&sparse).sigmas_mm, LddmmSettings::advised(&sparse).sigmas_mm);
+    assert_eq!(of(&dense).control_spacing_mm, 0.0);
 }

@@ -84,7 +84,8 @@ pub struct MethodArguments {
     #[arg(long)]
     multiscale: bool,
     /// Widths of the deformation in mm, comma separated [default: a sixth of the target's diameter
-    /// or half of its thickness, which is less, and half of that].
+    /// or half of its thickness, which is less, and half of that; for landmarks at most four times the
+    /// distance of neighbours].
     #[arg(short, long, value_name = "MM,..", value_delimiter = ',')]
     sigma: Vec<f64>,
     /// How the deformation's kernel decays [default: gaussian].
@@ -154,7 +155,7 @@ impl MethodArguments {
             transport.multiscale.get_or_insert_default();
         }
         if how == Some(Compare::Landmarks) && self.settings.is_none() {
-            settings.control_spacing_mm = 0.0;
+            settings = settings.for_landmarks(target);
         }
         if !self.sigma.is_empty() {
             settings.sigmas_mm.clone_from(&self.sigma);
