@@ -229,7 +229,7 @@ fn gradients_add_up_to_zero() {
 fn gpu_agrees_with_cpu() {
     for (name, device) in gpu_devices() {
         for shape in SHAPES {
-            for (r, d) in [(1, 2), (0, 1), (2, 1)] {
+            for (r, d) in [(1, 2), (0, 1), (2, 1), (3, 4)] {
                 // Both sides get what f32 can hold.
                 let image: Vec<f64> = normal(shape.iter().product(), 6)
                     .into_iter()
