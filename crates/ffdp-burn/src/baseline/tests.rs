@@ -76,7 +76,7 @@ fn agree_everywhere(
         for (i, (found, expected)) in slopes.iter().zip(&gradients).enumerate() {
             errors.push(assert_close(&format!("{label} input {i}"), found, expected, IN_SINGLE));
         }
-        println!("{label}: {errors:.1e?}");
+        println!("{label}: {errors:?}");
     }
     agree(label, inputs, fused, baseline);
 }
