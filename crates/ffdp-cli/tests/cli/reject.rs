@@ -97,7 +97,7 @@ fn what_headers_and_small_files_show_is_refused_by_a_plan_and_before_an_image_is
         ["whole.nii.gz", "small.nii.gz", "absent.nii.gz", "absent.json", "text.nii"]
             .map(|name| folder.path(name));
     let labels = ["--moving-labels", &same];
-    let named = [&labels[..], &["--label-names", &names]].concat();
+    let named = [&labels[..], &["--fixed-labels", &same, "--label-names", &names]].concat();
     let fixed_labels = [&labels[..], &["--fixed-labels", &other]].concat();
     let flirt = format!("flirt:{absent},{same},{same}");
     type Case<'a> = (&'a [&'a str], &'a [&'a str]);
