@@ -9,8 +9,8 @@ through the maps of each, and what still changes is measured where the mean is b
 its linear trend taken out, and the change from a volume to the next, both in percent of the mean.
 
 With `--known` the real series is moved: its mean, sampled through motion of so many mm and degrees (SciPy, cubic
-splines), with what every volume differs from the mean as its noise. Errors are those of the object, where they are
-measured at the corners of half the grid.
+splines), with what every volume differs from the mean as its noise. Errors are measured as those of the
+object, at the corners of a box in the middle of the grid.
 
     python scripts/peers/series.py --ffdp target/release/ffdp --volumes 20 --ants
     python scripts/peers/series.py --ffdp target/release/ffdp --image bold.nii.gz --ants

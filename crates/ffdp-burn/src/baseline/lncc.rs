@@ -17,8 +17,8 @@ pub enum BoxFilter {
     /// One convolution with `w^3` ones, as in VoxelMorph.
     #[default]
     Conv3d,
-    /// Three poolings, each along an axis: in single precision, where convolutions on a GPU may round to TF32, of
-    /// which the variances leave little.
+    /// Three poolings, one along each axis. They stay in f32, where convolutions on a GPU may round to TF32, which is
+    /// too coarse for the variances: differences of nearly equal means.
     Separable,
 }
 
@@ -49,8 +49,8 @@ fn pool(x: Tensor<4>, window: [usize; 2]) -> Tensor<4> {
     dense(avg_pool2d(x, options), shape)
 }
 
-/// What channels last in memory were, as if it had never been so: in 0.22.1 of Burn what is fused after a
-/// convolution on a GPU reads wrong values where there is one channel.
+/// The same values as a plain array of this shape. Convolutions and poolings on a GPU return channels that lie last in
+/// memory; where there is one channel, operations that Burn 0.22.1 fuses with that read wrong values.
 fn dense<const D: usize>(x: Tensor<D>, shape: [usize; D]) -> Tensor<D> {
     x.flatten::<1>(0, D as isize - 1).reshape(shape)
 }
