@@ -109,7 +109,7 @@ def main():
     parser.add_argument("--spacing", type=float, default=3, help="mm")
     parser.add_argument("--device", default="two CPU cores", help="the machine, in words")
     arguments = parser.parse_args()
-    flags = ["--search-radius 1", "", "--method majority"]
+    flags = ["--search-radius 1", "--search-radius 3", "--method majority"]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         # ANTs leaves its files in the folder of temporary ones.
@@ -125,7 +125,7 @@ def main():
             return labels
 
         for of in flags:
-            add(f"`ffdp fuse {of}`".replace(" `", "`"), *by_ffdp(arguments.ffdp, target, atlases, of))
+            add(f"`ffdp fuse {of}`", *by_ffdp(arguments.ffdp, target, atlases, of))
         for row in rows_of_ants(target, atlases):
             labels = add(*row)
     command = "ffdp fuse -f {}.nii.gz -i atlases.csv -o out --device cpu"
@@ -137,7 +137,7 @@ def main():
         "peer": f"ANTs (antspyx {ants.__version__}): registration(type_of_transform=\"SyN\"), joint_label_fusion",
         "command": [
             "python scripts/peers/fusion.py --data FOLDER --ffdp target/release/ffdp",
-            *(f"{command.format(arguments.target)} {of}".strip() for of in flags),
+            *(f"{command.format(arguments.target)} {of}" for of in flags),
         ],
         "notes": [],
         "columns": ["program", "mean Dice", "seconds", "processor time, s"],
