@@ -109,7 +109,8 @@ def main():
     parser.add_argument("--spacing", type=float, default=3, help="mm")
     parser.add_argument("--device", default="two CPU cores", help="the machine, in words")
     arguments = parser.parse_args()
-    flags = ["--search-radius 1", "--search-radius 3", "--method majority"]
+    joint, fast = "--search-radius 1", "--shrink 4,2,1 --iterations 40,20,5"
+    flags = [joint, "--search-radius 3", "--method majority", f"{joint} {fast}", f"--method majority {fast}"]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         # ANTs leaves its files in the folder of temporary ones.
