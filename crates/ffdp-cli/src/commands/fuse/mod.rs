@@ -36,8 +36,8 @@ pub fn run(request: &FuseArguments) -> Result<()> {
     let clock = Instant::now();
     let (printer, reading) = (request.run.print.printer(), request.run.reading);
     let settings = request.resolve()?;
-    let named = (Some(&*request.list), &[][..]);
-    let atlases = ImageFiles::new(named, &["image", "labels"], reading, printer)?;
+    let atlases =
+        ImageFiles::new((Some(&request.list), &[]), &["image", "labels"], reading, printer)?;
     let grid = header(&request.fixed)?.geometry;
     let planned = planned(request, &settings, &atlases, grid)?;
     let files = Files::in_folder(&request.output);
