@@ -63,6 +63,7 @@ mod guide {
         register_in_rust "register-in-rust"
         templates "templates"
         atlases "atlases"
+        series "series"
         own_loss "own-loss"
         own_op "own-op"
         own_method "own-method"

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use ffdp_image::Error;
 use ffdp_image::io::{check_writable, write_text};
 
-use crate::failure::Result;
+use serde_json::json;
+
+use crate::failure::{Failure, Result};
 use crate::journal::{Journal, Opening};
 use crate::leftovers::remove_leftovers;
 use crate::manifest::Claim;
@@ -84,6 +86,11 @@ impl OutputFolder {
         self.journal.open(log, *opening)?;
         self.begun = true;
         Ok(())
+    }
+
+    /// Says in the log why the run ended without its results.
+    pub fn failed(&mut self, failure: &Failure) {
+        self.journal.event("failed", json!({"reason": failure.to_string()}));
     }
 
     /// Says that the run is complete.

@@ -93,6 +93,22 @@ fn a_series_is_registered_to_itself_and_its_transforms_are_applied() {
 }
 
 #[test]
+fn the_log_of_a_series_that_failed_has_the_reason() {
+    let folder = Folder::new();
+    let mut broken = volume(0.0);
+    broken.data[7] = f32::NAN;
+    let (series, out) = (folder.path("bold.nii.gz"), folder.path("out"));
+    write_volumes(&series, &[broken.clone(), broken.clone(), broken], 2.0).expect("writable");
+    let run = ffdp(&["register", "-m", &series, "-o", &out]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    let log = fs::read_to_string(folder.path("out/log.jsonl")).expect("written");
+    let last: Value = serde_json::from_str(log.lines().last().expect("lines")).expect("JSON");
+    assert_eq!(last["event"], "failed", "{log}");
+    let reason = last["reason"].as_str().expect("text");
+    assert!(reason.contains("of which none is"), "{log}");
+}
+
+#[test]
 fn a_series_that_breathes_is_deformed_and_its_deformations_are_applied() {
     let folder = Folder::new();
     let wider = [1.0, 1.06, 1.12, 1.06];

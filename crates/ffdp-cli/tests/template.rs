@@ -8,7 +8,7 @@ use std::fs;
 
 use ffdp_image::image::Volume;
 use ffdp_image::io::images::{read_labels, read_volume, write_labels, write_volume};
-use ffdp_image::synth::{PhantomSettings, pair};
+use ffdp_image::synth::{PhantomSettings, pair, subject};
 use serde_json::Value;
 use support::{Folder, ffdp};
 
@@ -107,12 +107,77 @@ fn a_list_becomes_a_template_with_maps_both_ways() {
     let refused = run(&["--sharpen", "0"]);
     assert_eq!(refused.code, 1);
     assert!(refused.stderr.contains("other settings"), "{}", refused.stderr);
-    // Files in another order give the same bits.
+    // Files in another order give the same bits, and so do devices that share them.
     let other = folder.path("other");
     let reversed: Vec<&str> = images.iter().rev().map(String::as_str).collect();
-    ffdp(&[&["template", "-o", &other], &reversed[..], &QUICK].concat()).succeeded();
+    let two = ["--devices", "cpu,cpu"];
+    ffdp(&[&["template", "-o", &other], &reversed[..], &QUICK, &two].concat()).succeeded();
     let other = read_volume(folder.path("other/template.nii.gz")).expect("written");
     assert!(bits(&other) == bits(&template));
+}
+
+/// Of values on a template's scale: a point on the grid is a voxel of an image up to the rounding of its coordinates.
+const ROUNDED: f32 = 1e-4;
+
+#[test]
+fn the_median_of_images_that_lie_still_is_that_of_their_voxels() {
+    let folder = Folder::new();
+    let images = write_cohort(&folder);
+    let out = folder.path("out");
+    let still = [
+        "--aligned",
+        "--rounds",
+        "0",
+        "--intensities",
+        "keep",
+        "--sharpen",
+        "0",
+        "--device",
+        "cpu",
+    ];
+    let average = ["--average", "median"];
+    let command = ["template", &images[0], &images[1], &images[2], "-o", &out];
+    ffdp(&[&command[..], &still, &average].concat()).succeeded();
+    let template = read_volume(folder.path("out/template.nii.gz")).expect("written");
+    let all = images[..3].iter().map(|file| read_volume(file).expect("written"));
+    let all: Vec<Volume> = all.collect();
+    assert_eq!(template.geometry.size, [SIZE; 3]);
+    let (_, high) = template.min_max().expect("finite");
+    let mut away_from_mean = 0.0f32;
+    for (voxel, found) in template.data.iter().enumerate() {
+        let mut here = [0, 1, 2].map(|k| all[k].data[voxel]);
+        here.sort_by(f32::total_cmp);
+        assert!((found - here[1]).abs() <= ROUNDED * high, "voxel {voxel}: {found} of {here:?}");
+        away_from_mean = away_from_mean.max((here[1] - here.iter().sum::<f32>() / 3.0).abs());
+    }
+    assert!(away_from_mean > 100.0 * ROUNDED * high, "a mean would pass as well");
+}
+
+#[test]
+fn one_broken_image_among_twelve_does_not_stop_the_others() {
+    let folder = Folder::new();
+    let mut list = "image,name\n".to_string();
+    for seed in 0..12 {
+        let file = folder.path(&format!("i{seed}.nii.gz"));
+        let brain = subject(&PhantomSettings::with_size([SIZE; 3]), seed).expect("valid settings");
+        write_volume(&file, &brain.image).expect("writable");
+        if seed == 6 {
+            let bytes = fs::read(&file).expect("written");
+            fs::write(&file, &bytes[..bytes.len() / 2]).expect("writable");
+        }
+        list += &format!("i{seed}.nii.gz,brain{seed}\n");
+    }
+    fs::write(folder.path("images.csv"), list).expect("writable");
+    let (list, out) = (folder.path("images.csv"), folder.path("out"));
+    let done = ffdp(&[&["template", "-i", &list, "-o", &out][..], &QUICK].concat());
+    done.succeeded();
+    assert!(done.stderr.contains("brain6 is left out"), "{}", done.stderr);
+    assert!(done.stdout.contains("11 of 12"), "{}", done.stdout);
+    let found = metrics(&folder, "out");
+    assert_eq!((&found["used"], &found["excluded"][0]["name"]), (&11.into(), &"brain6".into()));
+    for round in found["rounds"].as_array().expect("rounds") {
+        assert_eq!(round["images"].as_array().map(Vec::len), Some(11), "{round}");
+    }
 }
 
 #[test]

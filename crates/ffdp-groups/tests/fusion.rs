@@ -2,10 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use ffdp_groups::fusion::{
-    AtlasReport, Fusion, FusionMethod, FusionObserver, FusionSettings, JointSettings,
-};
-use ffdp_groups::{Images, Subject};
+use ffdp_groups::fusion::{Fusion, FusionMethod, FusionObserver, FusionSettings, JointSettings};
+use ffdp_groups::{ImageReport, Images, Subject};
 use ffdp_image::metrics::dice;
 use ffdp_image::synth::{PhantomSettings, pair};
 use ffdp_register::{LevelSettings, Settings, Similarity, Stage, methods::GreedySettings};
@@ -50,7 +48,9 @@ fn joined_labels_are_better_than_those_of_one_atlas() {
     for method in [FusionMethod::Majority, JOINT] {
         let found = Fusion::new(&target.image, &atlases).settings(&settings(method)).run();
         let found = found.expect("four atlases");
-        assert!(found.atlases.iter().all(|atlas| atlas.is_used && atlas.dice.is_some()));
+        assert!(
+            found.atlases.iter().all(|atlas| atlas.registration.is_used && atlas.dice.is_some())
+        );
         assert_eq!(found.weighed_voxels > 0, method != FusionMethod::Majority);
         scores.push(score(&found.labels.data));
     }
@@ -71,7 +71,7 @@ fn joined_labels_are_better_than_those_of_one_atlas() {
 struct Watch(usize, usize);
 
 impl FusionObserver for Watch {
-    fn registered(&mut self, _: &AtlasReport) -> ControlFlow<()> {
+    fn registered(&mut self, _: &ImageReport) -> ControlFlow<()> {
         self.1 += 1;
         if self.1 > self.0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
@@ -96,7 +96,7 @@ fn broken_atlases_are_named_and_an_ended_run_goes_on() {
     let found = run().observer(&mut counts).run().expect("three atlases");
     assert_eq!(counts.1, 2, "two of four were registered before");
     assert_eq!(found.labels, expected.labels);
-    let last = &found.atlases[3];
+    let last = &found.atlases[3].registration;
     assert!(!last.is_used && last.reasons[0].contains("needs labels"), "{last:?}");
     let none = vec![atlases.remove(3)];
     let refused = Fusion::new(&target.image, &none).settings(&settings).run();

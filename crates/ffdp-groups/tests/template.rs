@@ -2,15 +2,16 @@
 
 use std::ops::ControlFlow;
 
+use burn::tensor::Device;
 use ffdp_groups::template::{
-    Average, ImageReport, RoundReport, Template, TemplateObserver, TemplateResult, TemplateSettings,
+    Average, RoundReport, Template, TemplateObserver, TemplateResult, TemplateSettings,
 };
-use ffdp_groups::{Images, Subject};
+use ffdp_groups::{ImageReport, Images, Subject};
 use ffdp_image::image::{Geometry, LabelMap, Volume};
 use ffdp_image::{Error, Result};
 use ffdp_register::{
-    LevelSettings, Settings, Similarity, Stage,
-    methods::{GreedySettings, SvfSettings},
+    LevelSettings, Placement, Settings, Similarity, Stage,
+    methods::{FfdSettings, GnkSettings, GreedySettings, SvfSettings, SynSettings},
     settings::{LinearSettings, MomentsSettings},
     verdict::Assessment,
 };
@@ -228,7 +229,7 @@ fn the_template_of_zero_mean_warps_is_the_shape_itself() {
 fn the_order_of_the_list_does_not_change_a_bit() {
     let images = cohort(3);
     let reversed: Vec<_> = images.iter().rev().cloned().collect();
-    for average in [Average::Mean, Average::Trimmed { part: 0.1 }] {
+    for average in [Average::Mean, Average::Median, Average::Trimmed { part: 0.1 }] {
         let settings = TemplateSettings { average, ..quick() };
         let [forth, back] = [&images, &reversed]
             .map(|images| Template::new(images).settings(&settings).run().expect("three images"));
@@ -239,6 +240,57 @@ fn the_order_of_the_list_does_not_change_a_bit() {
         };
         assert_eq!(names(&forth), ["brain0", "brain1", "brain2"]);
         assert_eq!(names(&back), ["brain2", "brain1", "brain0"]);
+    }
+}
+
+#[test]
+fn devices_that_share_the_images_give_the_bits_of_one() {
+    let images = cohort(4);
+    let run = |placements: usize| {
+        let placements = (0..placements).map(|_| Placement::from(&Device::flex())).collect();
+        let template = Template::new(&images).settings(&quick()).on_each(placements);
+        template.run().expect("four images")
+    };
+    let (one, two) = (run(1), run(2));
+    assert!(bits(&one) == bits(&two));
+    assert_eq!(one.labels, two.labels);
+    assert_eq!(one.members, two.members);
+    for k in 0..images.len() {
+        let [one, two] = [&one, &two].map(|found| {
+            let field = found.displacement(k).expect("kept").expect("it deforms");
+            field.to_vec().expect("on the CPU")
+        });
+        assert!(one == two, "the map of image {k}");
+    }
+}
+
+#[test]
+fn every_deformable_method_brings_the_images_of_a_template_together() {
+    let images = cohort(2);
+    let (similarity, levels) = (Similarity::Mse, levels(&[(2.0, 6), (1.0, 4)]));
+    let syn = SynSettings {
+        similarity: similarity.clone(),
+        levels: levels.clone(),
+        ..SynSettings::default()
+    };
+    let ffd = FfdSettings {
+        similarity: similarity.clone(),
+        levels: levels.clone(),
+        ..FfdSettings::default()
+    };
+    let gnk = GnkSettings { similarity, levels, ..GnkSettings::default() };
+    for stage in [greedy(6), Stage::Syn(syn), Stage::Ffd(ffd), Stage::Gnk(gnk)] {
+        let name = stage.name();
+        let found = Template::new(&images).settings(&settings(stage, 1)).run().expect(name);
+        let spread: Vec<f64> = found.rounds.iter().map(|round| round.spread).collect();
+        eprintln!("{name}: spread {spread:?}");
+        // What affine maps leave of opposite warps is what a deformation is for.
+        let [_, linear, deformable] = spread[..] else { panic!("{name}: three rounds") };
+        assert!(deformable < linear, "{name}: {deformable} after {linear}");
+        for k in 0..images.len() {
+            let (_, error) = found.inverse_displacement(k).expect("kept").expect(name);
+            assert!(error.p95_voxels < 0.1, "{name}: {error:?}");
+        }
     }
 }
 

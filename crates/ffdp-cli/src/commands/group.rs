@@ -1,4 +1,4 @@
-//! What commands for groups of images share: flags, the right to the output folder, and how a run goes on.
+//! What commands for groups of images share: flags, how a run begins, goes on and ends.
 
 use std::path::{Path, PathBuf};
 
@@ -10,16 +10,19 @@ use serde_json::json;
 use super::folder::FolderArguments;
 use super::input::Reading;
 use super::print::PrintArguments;
+use crate::disk::Forecast;
 use crate::failure::{Failure, Result};
 use crate::hash::sha256_of;
+use crate::interrupt::of_command;
 use crate::journal::Opening;
 use crate::json::to_json;
 use crate::manifest::{Claim, Identity, place};
-use crate::memory::Sizes;
+use crate::memory::{Plan, Sizes};
 use crate::mesh::MeshArguments;
 use crate::names::arguments;
-use crate::output::{OutputFolder, Records};
-use crate::printer::Printer;
+use crate::output::{self, OutputFolder, Records};
+use crate::printer::{print_to_stdout, summarise};
+use crate::report::measures::RunMeasures;
 use crate::settings::to_toml;
 
 /// How a group is read and computed, and what is done with a folder that is not empty.
@@ -39,31 +42,57 @@ pub struct GroupArguments {
     pub print: PrintArguments,
 }
 
-/// The files of a run that are no results of it.
-pub struct RunFiles<'a> {
-    pub log: &'a Path,
-    pub settings: &'a Path,
+/// The files of a run.
+pub struct RunFiles {
+    pub folder: PathBuf,
+    pub log: PathBuf,
+    pub settings: PathBuf,
     /// What the run goes on from.
-    pub state: &'a Path,
-    /// All files that may be written, the first two among them.
+    pub state: PathBuf,
+    /// Those that are tried before the work.
+    pub tried: Vec<PathBuf>,
+    /// All that may be written, the log and the settings among them.
     pub all: Vec<PathBuf>,
 }
 
 /// A run of a command.
 pub struct GroupRun<'a> {
-    /// The command, and what it makes.
+    /// The command, what it makes, and what it writes.
     pub command: &'static str,
     pub product: &'static str,
+    pub results: &'static str,
+    /// What one of its images is called, and several; and how many there are.
+    pub images: [&'static str; 2],
+    pub count: usize,
     pub registration: &'a Settings,
 }
 
-impl GroupArguments {
-    /// Where registrations of such images run at the same time.
-    pub fn placements(&self, settings: &Settings, sizes: &Sizes) -> Result<Vec<Placement>> {
-        let each = self.mesh.each().into_iter();
-        each.map(|mesh| Ok(Placement::DeviceMesh(mesh.open(settings, sizes)?))).collect()
-    }
+/// What a run takes, and the sizes that were counted with.
+pub struct Planned {
+    pub plan: Plan,
+    pub sizes: Sizes,
+    pub disk: Forecast,
+}
 
+/// Ends a run. The log of one that failed has the reason; the results of another are complete, and are shown.
+pub fn finish<M: RunMeasures>(
+    mut output: OutputFolder,
+    measured: Result<M>,
+    print: &PrintArguments,
+    folder: &Path,
+) -> Result<M> {
+    let measured = measured.inspect_err(|failure| output.failed(failure))?;
+    output.journal().event("end", measured.end());
+    output.complete()?;
+    print.printer().note(&format!("results are in {}", folder.display()));
+    match print.json {
+        true => print_to_stdout(&measured.json()?),
+        false => summarise(print.quiet, || measured.summary()),
+    }?;
+    Ok(measured)
+}
+
+impl GroupArguments {
     /// What decides the results: settings, images in an order that decides nothing, what else the command `names`.
     pub fn identity(
         &self,
@@ -80,37 +109,62 @@ impl GroupArguments {
         Ok(all.filter_map(|(name, value)| Some((name, value?))).collect())
     }
 
-    /// The folder with its settings and its log, where the run goes on if it is to and can.
-    pub fn open(
+    /// Demands memory for a run, that its files can be written, and disk space for them.
+    pub fn check(
         &self,
         run: &GroupRun,
+        Planned { plan, disk, .. }: &Planned,
+        claim: &Claim,
+        files: &RunFiles,
+    ) -> Result<()> {
+        plan.check_memory()?;
+        let tried: Vec<&Path> = files.tried.iter().map(PathBuf::as_path).collect();
+        output::prepare(&files.folder, &tried)?;
+        let (what, printer) = ((run.results, &*files.folder), self.print.printer());
+        disk.check(what, claim.earlier_bytes(), self.folder.ignore_disk, printer)?;
+        printer.note(&format!("{} {}; {}", run.count, run.images[1], plan.in_short()));
+        Ok(())
+    }
+
+    /// The folder with its settings and its log, where the run goes on if it is to and can; and where registrations run
+    /// at the same time.
+    pub fn begin(
+        &self,
+        run: &GroupRun,
+        sizes: &Sizes,
         claim: Claim,
         files: RunFiles,
-        printer: Printer,
-    ) -> Result<OutputFolder> {
+    ) -> Result<(OutputFolder, Vec<Placement>)> {
+        let GroupRun { command, product, images: [image, _], registration, .. } = run;
+        let each = self.mesh.each().into_iter();
+        let each = each.map(|mesh| Ok(Placement::DeviceMesh(mesh.open(registration, sizes)?)));
+        let placements = each.collect::<Result<Vec<Placement>>>()?;
+        let printer = self.print.printer();
         let resumed = self.folder.resume && files.state.exists();
         if self.folder.resume && !resumed {
             printer.note("there is no state to go on from: starting anew");
         }
         let (opening, kept) = match resumed {
-            true => (Opening::Continued, [files.log, files.state].map(Path::to_path_buf).into()),
+            true => (Opening::Continued, vec![files.log.clone(), files.state]),
             false => (Opening::Anew, Vec::new()),
         };
         let version = env!("CARGO_PKG_VERSION");
-        let GroupRun { command, product, registration } = run;
-        let toml = to_toml(registration)?;
+        let toml = to_toml(*registration)?;
         let text = format!(
             "# How the images of {product} by ffdp {version} were registered.\n# ffdp {command} --settings with this file does it again.\n\n{toml}"
         );
-        let (log, settings) = (files.log.to_path_buf(), files.settings.to_path_buf());
-        let records = Records { log, opening, settings, text, kept, files: files.all };
+        let RunFiles { log, settings, all: files, .. } = files;
+        let records = Records { log, opening, settings, text, kept, files };
         let mut output = OutputFolder::new(claim, records, printer)?;
         output.journal().event(
             "start",
             json!({"ffdp_version": version, "device": self.mesh.to_string(),
                    "command": arguments(), "resumed": resumed}),
         );
-        Ok(output)
+        of_command(&format!(
+            "interrupted: the same command with --resume goes on from the last {image} that was registered"
+        ));
+        Ok((output, placements))
     }
 
     /// With --strict, images that were left out are a failure of the command; `kept` says what there is of the others.

@@ -5,10 +5,22 @@ use std::path::{Path, PathBuf};
 use ffdp_image::image::Geometry;
 use ffdp_register::Settings;
 use serde::Serialize;
+use serde_json::Value;
 
+use crate::failure::Result;
 use crate::names::{arguments, as_text};
 use crate::result::ResultMeasures;
 use crate::time::{unix_seconds, utc};
+
+/// What a run with several images has measured.
+pub trait RunMeasures {
+    /// Fields of the last line of the log.
+    fn end(&self) -> Value;
+    /// `metrics.json`.
+    fn json(&self) -> Result<String>;
+    /// The text for people.
+    fn summary(&self) -> String;
+}
 
 /// Everything that is known about a run and its result.
 #[derive(Debug, Serialize)]

@@ -7,13 +7,15 @@ use ffdp_register::{Settings, verdict::Verdict};
 use ffdp_train::report::{document, tile};
 use maud::{Markup, PreEscaped, html as markup};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::charts::{Curve, over_volumes};
 use super::html::{STYLE, heading};
-use super::measures::{Input, Provenance};
+use super::measures::{Input, Provenance, RunMeasures};
 use super::sections::command;
 use super::summary::verdict_word;
 use crate::failure::Result;
+use crate::json::to_json;
 use crate::settings::to_toml;
 
 /// Everything that is known about a registered series.
@@ -72,34 +74,43 @@ fn named(volumes: &[usize]) -> String {
     names.join(", ") + &more
 }
 
-/// The text that `register` prints to stdout.
-pub fn summary(measures: &SeriesMeasures) -> String {
-    let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        let _ = writeln!(text, "{name:<22}{value}");
-    };
-    let SeriesVerdict { verdict, doubtful, failed, not_registered } = &measures.verdict;
-    line("verdict", verdict_word(*verdict).into());
-    for (name, volumes) in
-        [("  doubtful", doubtful), ("  failed", failed), ("  not registered", not_registered)]
-    {
-        if !volumes.is_empty() {
-            line(name, format!("volumes {}", named(volumes)));
-        }
+impl RunMeasures for SeriesMeasures {
+    fn end(&self) -> Value {
+        json!({"verdict": self.verdict, "peak_memory_bytes": self.peak_memory_bytes})
     }
-    line("volumes", format!("{}, onto {}", measures.volumes.len(), onto(measures)));
-    let [mean, largest] = measures.framewise_displacement_mm;
-    line("frame displacement", format!("mean {mean:.3} mm, largest {largest:.3} mm"));
-    let [mm, degrees] = farthest(measures);
-    line("motion", format!("up to {mm:.2} mm along an axis, {degrees:.2} degrees about one"));
-    let SeriesSeconds { read_and_start, register, results, total } = measures.seconds;
-    line(
-        "time",
-        format!(
-            "{total:.2} s: start {read_and_start:.2}, registration {register:.2}, results {results:.2}"
-        ),
-    );
-    text
+
+    fn json(&self) -> Result<String> {
+        to_json(self)
+    }
+
+    fn summary(&self) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, value: String| {
+            let _ = writeln!(text, "{name:<22}{value}");
+        };
+        let SeriesVerdict { verdict, doubtful, failed, not_registered } = &self.verdict;
+        line("verdict", verdict_word(*verdict).into());
+        for (name, volumes) in
+            [("  doubtful", doubtful), ("  failed", failed), ("  not registered", not_registered)]
+        {
+            if !volumes.is_empty() {
+                line(name, format!("volumes {}", named(volumes)));
+            }
+        }
+        line("volumes", format!("{}, onto {}", self.volumes.len(), onto(self)));
+        let [mean, largest] = self.framewise_displacement_mm;
+        line("frame displacement", format!("mean {mean:.3} mm, largest {largest:.3} mm"));
+        let [mm, degrees] = farthest(self);
+        line("motion", format!("up to {mm:.2} mm along an axis, {degrees:.2} degrees about one"));
+        let SeriesSeconds { read_and_start, register, results, total } = self.seconds;
+        line(
+            "time",
+            format!(
+                "{total:.2} s: start {read_and_start:.2}, registration {register:.2}, results {results:.2}"
+            ),
+        );
+        text
+    }
 }
 
 /// The largest translation along an axis, in mm, and rotation about one, in degrees.

@@ -6,10 +6,11 @@ use ffdp_image::image::Geometry;
 use ffdp_train::report::{document, tile};
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::charts;
 use super::html::STYLE;
-use super::measures::Provenance;
+use super::measures::{Provenance, RunMeasures};
 use super::slices::{Pictures, View};
 use crate::failure::{Failure, Result};
 
@@ -53,18 +54,6 @@ impl TemplateMetrics {
         (!dice.is_empty()).then(|| dice.iter().sum::<f64>() / dice.len() as f64)
     }
 
-    /// `metrics.json`.
-    pub fn json(&self) -> Result<String> {
-        let json = serde_json::to_value(self).and_then(|mut json| {
-            if let Some(fields) = json.as_object_mut() {
-                fields.insert("used".into(), self.used().into());
-                fields.insert("mean_dice".into(), self.mean_dice().into());
-            }
-            serde_json::to_string_pretty(&json)
-        });
-        Ok(json.map_err(|reason| Failure::defect(reason.to_string()))? + "\n")
-    }
-
     fn last(&self) -> &RoundReport {
         self.rounds.last().expect("there is a start")
     }
@@ -79,26 +68,42 @@ pub fn name_of_round(report: &RoundReport) -> String {
     }
 }
 
-/// The text that `template` prints to stdout.
-pub fn summary(metrics: &TemplateMetrics) -> String {
-    let mut text = format!("{:<16}{} of {}\n", "images", metrics.used(), metrics.images);
-    text += &format!(
-        "{:<16}{:>8}{:>12}{:>12}{:>9}\n",
-        "round", "change", "mean map", "sharpness", "spread"
-    );
-    for round in &metrics.rounds {
-        let change = round.change.map_or("-".to_string(), |change| format!("{change:.4}"));
-        let (map, [_, sharpness]) = (round.mean_map_mm, round.sharpness);
-        let (name, spread) = (name_of_round(round), round.spread);
-        text += &format!("{name:<16}{change:>8}{map:>9.2} mm{sharpness:>12.5}{spread:>9.3}\n");
+impl RunMeasures for TemplateMetrics {
+    fn end(&self) -> Value {
+        json!({"run_seconds": self.seconds, "used": self.used()})
     }
-    if let Some(dice) = metrics.mean_dice() {
-        text += &format!("{:<16}{dice:.4} (mean Dice with the labels of most)\n", "labels");
+
+    fn json(&self) -> Result<String> {
+        let json = serde_json::to_value(self).and_then(|mut json| {
+            if let Some(fields) = json.as_object_mut() {
+                fields.insert("used".into(), self.used().into());
+                fields.insert("mean_dice".into(), self.mean_dice().into());
+            }
+            serde_json::to_string_pretty(&json)
+        });
+        Ok(json.map_err(|reason| Failure::defect(reason.to_string()))? + "\n")
     }
-    for Excluded { name, reason, .. } in &metrics.excluded {
-        text += &format!("left out: {name}: {reason}\n");
+
+    fn summary(&self) -> String {
+        let mut text = format!("{:<16}{} of {}\n", "images", self.used(), self.images);
+        text += &format!(
+            "{:<16}{:>8}{:>12}{:>12}{:>9}\n",
+            "round", "change", "mean map", "sharpness", "spread"
+        );
+        for round in &self.rounds {
+            let change = round.change.map_or("-".to_string(), |change| format!("{change:.4}"));
+            let (map, [_, sharpness]) = (round.mean_map_mm, round.sharpness);
+            let (name, spread) = (name_of_round(round), round.spread);
+            text += &format!("{name:<16}{change:>8}{map:>9.2} mm{sharpness:>12.5}{spread:>9.3}\n");
+        }
+        if let Some(dice) = self.mean_dice() {
+            text += &format!("{:<16}{dice:.4} (mean Dice with the labels of most)\n", "labels");
+        }
+        for Excluded { name, reason, .. } in &self.excluded {
+            text += &format!("left out: {name}: {reason}\n");
+        }
+        text + &format!("{:<16}{:.1} s\n", "time", self.seconds)
     }
-    text + &format!("{:<16}{:.1} s\n", "time", metrics.seconds)
 }
 
 /// The page; of each round its name and its pictures.

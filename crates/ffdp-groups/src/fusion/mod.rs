@@ -7,23 +7,25 @@
 mod joint;
 mod settings;
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use burn::tensor::Device;
 use ffdp_burn::ops::Interpolation;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{LabelMap, Volume, runs};
 use ffdp_image::metrics::dice;
-use ffdp_register::{Placement, Register, Settings, verdict::Verdict};
+use ffdp_register::{Placement, Register, Settings, verdict::Assessment};
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::home::home;
-use crate::images::{Images, Subject, each_ahead_by};
+use crate::images::{Images, Subject};
+use crate::registrations::{
+    ImageReport, Kept, Registered, Registering, register_missing, unless_ended,
+};
 use crate::store::Store;
 use crate::vote::majority;
 use joint::{Block, joint};
@@ -34,28 +36,19 @@ pub use settings::{FusionMethod, FusionSettings, JointSettings};
 const PIECE: usize = 1 << 22;
 
 /// How an atlas went.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AtlasReport {
-    /// Its number in the list.
-    pub index: usize,
-    /// Its name.
-    pub name: String,
-    /// Whether its labels are among those that are joined.
-    pub is_used: bool,
-    /// What speaks against its registration, or why it cannot be used.
-    pub reasons: Vec<String>,
-    /// The loss before and after.
-    pub loss: Option<[f64; 2]>,
+    /// Its registration to the target.
+    #[serde(flatten)]
+    pub registration: ImageReport,
     /// Mean Dice of its labels with the joined ones.
     pub dice: Option<f64>,
-    /// Time that the registration took.
-    pub seconds: f64,
 }
 
 /// Follows the fusion of labels. `Break` ends it with an error; with a folder, it can be gone on with.
 pub trait FusionObserver: Send {
     /// An atlas was registered, or cannot be used.
-    fn registered(&mut self, _report: &AtlasReport) -> ControlFlow<()> {
+    fn registered(&mut self, _report: &ImageReport) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 }
@@ -149,8 +142,9 @@ impl<'a> Fusion<'a> {
             None => &mut unobserved,
         };
         let observer = Mutex::new(observer);
-        let joining = Joining { target, atlases, settings: &settings, store };
-        joining.register_all(&placements, &observer)?;
+        let joining = Joining { target, atlases, settings: &settings, store, observer };
+        let all = (atlases, 0..atlases.count());
+        register_missing(&joining, all, &placements, &joining.store)?;
         joining.joined()
     }
 }
@@ -161,65 +155,23 @@ struct Joining<'a> {
     atlases: &'a dyn Images,
     settings: &'a FusionSettings,
     store: Store,
+    observer: Mutex<&'a mut dyn FusionObserver>,
 }
 
-fn file_of(index: usize) -> String {
-    format!("round-00/atlas-{index}")
-}
+impl Registering for Joining<'_> {
+    type Header = ();
 
-impl Joining<'_> {
-    fn register_all(
-        &self,
-        placements: &[Placement],
-        observer: &Mutex<&mut dyn FusionObserver>,
-    ) -> Result<()> {
-        let mut order = Vec::new();
-        for index in 0..self.atlases.count() {
-            if self.store.read::<AtlasReport>(&file_of(index))?.is_none() {
-                order.push(index);
-            }
-        }
-        each_ahead_by(placements, self.atlases, &order, |placement, index, subject| {
-            let clock = Instant::now();
-            let seen = subject.and_then(|subject| self.seen(subject, placement));
-            let (name, seconds) = (self.atlases.name(index), clock.elapsed().as_secs_f64());
-            let report = AtlasReport {
-                index,
-                name,
-                is_used: false,
-                reasons: Vec::new(),
-                loss: None,
-                dice: None,
-                seconds,
-            };
-            let report = match seen {
-                Err(error @ (Error::Device { .. } | Error::LostRank { .. })) => return Err(error),
-                Err(error) => {
-                    let report = AtlasReport { reasons: vec![error.to_string()], ..report };
-                    self.store.write(&file_of(index), &report, &[])?;
-                    report
-                }
-                Ok(OnTarget { image, labels, loss, is_used, reasons }) => {
-                    let report = AtlasReport { is_used, reasons, loss: Some(loss), ..report };
-                    let values: [&[f32]; 2] = [&image, bytemuck::cast_slice(&labels)];
-                    self.store.write(&file_of(index), &report, &values)?;
-                    report
-                }
-            };
-            let mut observer = observer.lock().unwrap_or_else(PoisonError::into_inner);
-            match observer.registered(&report) {
-                ControlFlow::Continue(()) => Ok(()),
-                ControlFlow::Break(()) => Err(Error::invalid(
-                    "the fusion must be followed to its end",
-                    "an observer that ended it",
-                    "run it again: with a folder it goes on from the last atlas that was registered",
-                )),
-            }
-        })
+    fn file(&self, index: usize) -> String {
+        format!("round-00/atlas-{index}")
     }
 
-    /// An atlas on the target.
-    fn seen(&self, Subject { image, labels }: Subject, placement: &Placement) -> Result<OnTarget> {
+    /// The values are its intensities on the target, and its labels, bit for bit.
+    fn register(
+        &self,
+        _index: usize,
+        Subject { image, labels }: Subject,
+        placement: &Placement,
+    ) -> Result<Registered<()>> {
         let fix = "name the labels of each atlas";
         let labels = labels.ok_or_else(|| Error::invalid("an atlas needs labels", "none", fix))?;
         image.geometry.check_same_grid(&labels.geometry, "the label map of an atlas")?;
@@ -229,42 +181,69 @@ impl Joining<'_> {
         let map = found.transform()?.on_grid(&self.target.geometry, found.device());
         let image = map.warp(&image, Interpolation::Linear)?.data;
         let labels = map.warp_labels(&labels, Interpolation::Nearest)?.data;
-        Ok(OnTarget {
-            image,
-            labels,
-            loss: [found.loss_before, found.loss_after],
-            is_used: assessment.verdict != Verdict::Failed,
-            reasons: assessment.reasons,
-        })
+        let values = vec![image, bytemuck::cast_slice(&labels).to_vec()];
+        let loss = [found.loss_before, found.loss_after];
+        Ok(Registered { header: (), values, loss, assessment })
     }
 
+    fn unregistered(&self, _index: usize) {}
+
+    fn watch(&self, report: &ImageReport, _: Option<&Assessment>) -> Result<()> {
+        let mut observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner);
+        unless_ended(observer.registered(report), "fusion", "atlas")
+    }
+}
+
+impl Joining<'_> {
     /// Joins what the atlases show, and measures how each agrees with it.
     fn joined(&self) -> Result<FusionResult> {
         let reports = (0..self.atlases.count()).map(|index| {
-            let report = self.store.read::<AtlasReport>(&file_of(index))?;
-            Ok(report.expect("it was written or read a moment ago"))
+            let kept = self.store.read::<Kept<()>>(&self.file(index))?;
+            Ok(kept.expect("it was written or read a moment ago").report)
         });
-        let mut atlases = reports.collect::<Result<Vec<AtlasReport>>>()?;
-        let used = || atlases.iter().filter(|atlas| atlas.is_used);
-        let files: Vec<String> = used().map(|atlas| file_of(atlas.index)).collect();
+        let atlases = reports.collect::<Result<Vec<ImageReport>>>()?;
+        let used = atlases.iter().filter(|atlas| atlas.is_used);
+        let files: Vec<String> = used.map(|atlas| self.file(atlas.index)).collect();
         if files.is_empty() {
             let reasons = atlases.iter().map(|a| format!("{}: {}", a.name, a.reasons.join("; ")));
             let what = "one atlas or more must be registered to the target";
             return Err(Error::invalid(what, 0, reasons.collect::<Vec<_>>().join("; ")));
         }
         let grid = &self.target.geometry;
-        let [nx, ny, nz] = grid.size;
-        let (plane, voxels) = (nx * ny, grid.len());
-        let labels_of = |file: &String, range: std::ops::Range<usize>| {
-            self.store.values::<i32>(file, voxels + range.start..voxels + range.end)
+        let (data, weighed_voxels) = self.of_all(&files)?;
+        let agreement = |registration: ImageReport| {
+            let mut agreement = None;
+            if registration.is_used {
+                let own = self.labels(&self.file(registration.index), 0..grid.len())?;
+                agreement = Some(dice(&data, &own)?.mean()).filter(|dice| !dice.is_nan());
+            }
+            Ok(AtlasReport { registration, dice: agreement })
         };
-        let (mut data, mut weighed_voxels) = (Vec::with_capacity(voxels), 0);
+        let atlases = atlases.into_iter().map(agreement).collect::<Result<Vec<AtlasReport>>>()?;
+        self.store.clear()?;
+        Ok(FusionResult { labels: LabelMap::new(data, grid.clone())?, atlases, weighed_voxels })
+    }
+
+    /// Labels of an atlas at some voxels of the target.
+    fn labels(&self, file: &str, range: Range<usize>) -> Result<Vec<i32>> {
+        let voxels = self.target.geometry.len();
+        self.store.values(file, voxels + range.start..voxels + range.end)
+    }
+
+    /// The joined labels of the atlases in these files, and how many voxels were weighed for them.
+    fn of_all(&self, files: &[String]) -> Result<(Vec<i32>, usize)> {
+        let grid = &self.target.geometry;
+        let [nx, ny, nz] = grid.size;
+        let plane = nx * ny;
+        let labels_of = |range: &Range<usize>| {
+            files.iter().map(|file| self.labels(file, range.clone())).collect::<Result<Vec<_>>>()
+        };
+        let (mut data, mut weighed_voxels) = (Vec::with_capacity(grid.len()), 0);
         for planes in runs(grid, (PIECE / files.len()).max(plane)) {
             match self.settings.method {
                 FusionMethod::Majority => {
                     let range = planes.start * plane..planes.end * plane;
-                    let all = files.iter().map(|file| labels_of(file, range.clone()));
-                    let all = all.collect::<Result<Vec<Vec<i32>>>>()?;
+                    let all = labels_of(&range)?;
                     let voted = |voxel: usize| {
                         majority(&mut all.iter().map(|labels| labels[voxel]).collect::<Vec<_>>())
                     };
@@ -276,12 +255,11 @@ impl Joining<'_> {
                     let range = held.start * plane..held.end * plane;
                     let images =
                         files.iter().map(|file| self.store.values::<f32>(file, range.clone()));
-                    let labels = files.iter().map(|file| labels_of(file, range.clone()));
                     let block = Block {
                         size: [nx, ny, held.len()],
                         target: &self.target.data[range.clone()],
                         images: images.collect::<Result<_>>()?,
-                        labels: labels.collect::<Result<_>>()?,
+                        labels: labels_of(&range)?,
                     };
                     let own = planes.start - held.start..planes.end - held.start;
                     let (labels, weighed) = joint(&block, own, settings)?;
@@ -290,22 +268,8 @@ impl Joining<'_> {
                 }
             }
         }
-        for atlas in atlases.iter_mut().filter(|atlas| atlas.is_used) {
-            let own = labels_of(&file_of(atlas.index), 0..voxels)?;
-            atlas.dice = Some(dice(&data, &own)?.mean()).filter(|dice| !dice.is_nan());
-        }
-        self.store.clear()?;
-        Ok(FusionResult { labels: LabelMap::new(data, grid.clone())?, atlases, weighed_voxels })
+        Ok((data, weighed_voxels))
     }
-}
-
-/// An atlas on the target.
-struct OnTarget {
-    image: Vec<f32>,
-    labels: Vec<i32>,
-    loss: [f64; 2],
-    is_used: bool,
-    reasons: Vec<String>,
 }
 
 /// What decides the result; of the atlases, which are not read for it, their versions.

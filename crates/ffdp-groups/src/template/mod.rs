@@ -41,7 +41,7 @@ use round::{Making, Round};
 use survey::{Member, survey};
 
 pub use affine_mean::{affine_mean, affine_power};
-pub use report::{Excluded, ImageReport, MemberReport, RoundReport, TemplateObserver, Unobserved};
+pub use report::{Excluded, MemberReport, RoundReport, TemplateObserver, Unobserved};
 pub use result::TemplateResult;
 pub use settings::{Average, Intensities, RoundKind, Sharpening, TemplateSettings};
 pub use sharpness::sharpness;

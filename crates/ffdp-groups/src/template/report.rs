@@ -7,6 +7,7 @@ use ffdp_register::verdict::Assessment;
 use serde::{Deserialize, Serialize};
 
 use super::settings::RoundKind;
+use crate::registrations::ImageReport;
 
 /// An image that takes no part, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -17,23 +18,6 @@ pub struct Excluded {
     pub name: String,
     /// Why.
     pub reason: String,
-}
-
-/// How the registration of an image went in a round.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ImageReport {
-    /// Its number in the list.
-    pub index: usize,
-    /// Its name.
-    pub name: String,
-    /// Whether it is part of the template of the round. One that is not is tried again in the next.
-    pub is_used: bool,
-    /// What speaks against the registration.
-    pub reasons: Vec<String>,
-    /// The loss before and after.
-    pub loss: Option<[f64; 2]>,
-    /// Time that the registration took.
-    pub seconds: f64,
 }
 
 /// How a round went.

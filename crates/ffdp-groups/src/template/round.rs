@@ -6,8 +6,11 @@
 //! phi'_i = phi_i o psi = A'_i o (id + w'_i)  A'_i = A_i o (mean A)^-1
 //! T'    = average over i of image_i o phi'_i
 //! ```
-//! A point `x` of `T` lies at `x + mean w(x)` on average, so that is where `T'` has it. Each image is sampled once.
+//! A point `x` of `T` lies at `x + mean w(x)` on average, so that is where `T'` has it: the mean of `(id + w_i) o psi` is
+//! the identity. With the mean of the inverses of `id + w_i` it would be so for small displacements only. Each image is
+//! sampled once.
 
+use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -16,18 +19,21 @@ use ffdp_burn::ops::exp;
 use ffdp_burn::transform::{Composite, Displacement, Step};
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical, Volume, download};
-use ffdp_register::verdict::{Assessment, Verdict};
+use ffdp_register::verdict::Assessment;
 use ffdp_register::{Placement, Register, Settings};
 use serde::{Deserialize, Serialize};
 
 use super::affine_mean::{affine_mean, affine_power};
 use super::average::{Sums, beyond, of_all};
 use super::grid::mean_centre;
-use super::report::{ImageReport, RoundReport, TemplateObserver};
+use super::report::{RoundReport, TemplateObserver};
 use super::settings::{Average, RoundKind, TemplateSettings};
 use super::sharpness::{sharpened, sharpness};
 use super::survey::{Member, Scale};
-use crate::images::{Images, Subject, each_ahead, each_ahead_by};
+use crate::images::{Images, Subject, each_ahead};
+use crate::registrations::{
+    ImageReport, Kept, Registered, Registering, is_used, register_missing, unless_ended,
+};
 use crate::store::Store;
 
 type Map = Affine<Physical, Physical>;
@@ -90,15 +96,16 @@ fn template_file(round: usize) -> String {
     format!("round-{round:02}/template")
 }
 
-/// The registration of an image.
+/// The map of an image as it was registered.
 #[derive(Serialize, Deserialize)]
-struct Found {
+struct FoundMap {
     affine: [[f64; 4]; 3],
     fields: Fields,
-    report: ImageReport,
 }
 
-/// What follows the header: the displacement, and the velocity after it.
+type Found = Kept<FoundMap>;
+
+/// What follows the header, in voxels of the template: the displacement, and the velocity after it.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Fields {
     None,
@@ -140,17 +147,10 @@ impl Making<'_> {
 
     fn watch(
         &self,
-        event: impl FnOnce(&mut dyn TemplateObserver) -> std::ops::ControlFlow<()>,
+        event: impl FnOnce(&mut dyn TemplateObserver) -> ControlFlow<()>,
     ) -> Result<()> {
         let mut observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner);
-        match event(&mut **observer) {
-            std::ops::ControlFlow::Continue(()) => Ok(()),
-            std::ops::ControlFlow::Break(()) => Err(Error::invalid(
-                "the template must be followed to its end",
-                "an observer that ended it",
-                "run it again: with a folder it goes on from the last image that was registered",
-            )),
-        }
+        unless_ended(event(&mut **observer), "template", "image")
     }
 
     /// Images as their headers or their centres of mass place them.
@@ -178,7 +178,10 @@ impl Making<'_> {
 
     /// Registers all, and averages them anew.
     fn register(&self, round: usize, kind: RoundKind, before: &Round) -> Result<Round> {
-        self.register_all(round, kind, before)?;
+        let settings = self.settings.of_round(kind);
+        let indices = self.members.iter().map(|member| member.index);
+        let registering = Registrations { making: self, round, before, settings };
+        register_missing(&registering, (self.images, indices), &self.placements, &self.store)?;
         let read = |member: &Member| {
             let found = self.store.read::<Found>(&found_file(round, member))?;
             let mut found = found.expect("it was written or read a moment ago");
@@ -196,94 +199,35 @@ impl Making<'_> {
                 format!("in round {round}, two images or more must be registered to the template");
             return Err(Error::invalid(what, used.len(), reasons.collect::<Vec<_>>().join("; ")));
         }
-        let affines: Vec<Map> = used.iter().map(|found| Map::from_rows(found.affine)).collect();
+        let affines = used.iter().map(|found| Map::from_rows(found.header.affine));
+        let affines: Vec<Map> = affines.collect();
         let mean = affine_power(&affine_mean(&affines)?, self.settings.update)?;
         let psi = Psi { back: mean.inverse()?, field: self.mean_field(round, &found)? };
         let maps: Vec<MemberMap> = found
             .iter()
             .map(|found| MemberMap {
-                affine: *psi.back.then(&Map::from_rows(found.affine)).rows(),
+                affine: *psi.back.then(&Map::from_rows(found.header.affine)).rows(),
                 deforms: found.report.is_used
-                    && (found.fields != Fields::None || psi.field.is_some()),
+                    && (found.header.fields != Fields::None || psi.field.is_some()),
                 is_used: found.report.is_used,
             })
             .collect();
         let images = found.iter().map(|found| found.report.clone()).collect();
-        let fields = found.iter().map(|found| found.fields).collect();
+        let fields = found.iter().map(|found| found.header.fields).collect();
         let change = Some(Change { psi, fields });
         self.averaged((round, kind), Some(before), maps, (change, images))
-    }
-
-    /// Registers what is not registered yet, on all placements.
-    fn register_all(&self, round: usize, kind: RoundKind, before: &Round) -> Result<()> {
-        let settings = self.settings.of_round(kind);
-        let member_of = |index: usize| {
-            let found = self.members.iter().position(|member| member.index == index);
-            found.expect("only members are read")
-        };
-        let mut order = Vec::new();
-        for member in &self.members {
-            if self.store.read::<Found>(&found_file(round, member))?.is_none() {
-                order.push(member.index);
-            }
-        }
-        // As the list has them, for those who watch.
-        order.sort_unstable();
-        each_ahead_by(&self.placements, self.images, &order, |placement, index, subject| {
-            let k = member_of(index);
-            let (member, map) = (&self.members[k], &before.maps[k]);
-            let clock = Instant::now();
-            let found = subject.and_then(|subject| {
-                registered((&before.template, &subject.image), map.affine(), &settings, placement)
-            });
-            let seconds = clock.elapsed().as_secs_f64();
-            let (name, index) = (member.name.clone(), member.index);
-            let file = found_file(round, member);
-            let (report, assessment) = match found {
-                Err(error @ (Error::Device { .. } | Error::LostRank { .. })) => return Err(error),
-                Err(error) => {
-                    let reasons = vec![error.to_string()];
-                    let report =
-                        ImageReport { index, name, is_used: false, reasons, loss: None, seconds };
-                    let (affine, fields) = (map.affine, Fields::None);
-                    let found = Found { affine, fields, report };
-                    self.store.write(&file, &found, &[])?;
-                    (found.report, None)
-                }
-                Ok(Registered { affine, warp, velocity, loss, assessment }) => {
-                    let is_used = assessment.verdict != Verdict::Failed;
-                    let reasons = assessment.reasons.clone();
-                    let report =
-                        ImageReport { index, name, is_used, reasons, loss: Some(loss), seconds };
-                    let (affine, parts) = match is_used {
-                        true => (*affine.rows(), [warp, velocity].into_iter().flatten().collect()),
-                        false => (map.affine, Vec::new()),
-                    };
-                    let fields = match parts.len() {
-                        0 => Fields::None,
-                        1 => Fields::Displacement,
-                        _ => Fields::DisplacementAndVelocity,
-                    };
-                    let found = Found { affine, fields, report };
-                    let parts: Vec<&[f32]> = parts.iter().map(Vec::as_slice).collect();
-                    self.store.write(&file, &found, &parts)?;
-                    (found.report, Some(assessment))
-                }
-            };
-            self.watch(|observer| observer.registered(&report, assessment.as_ref()))
-        })
     }
 
     /// The map from the mean shape to the template, without the affine part; `None` where nothing deforms.
     fn mean_field(&self, round: usize, found: &[Found]) -> Result<Option<Displacement>> {
         let used = || self.members.iter().zip(found).filter(|(_, found)| found.report.is_used);
-        let deforms = |found: &Found| found.fields != Fields::None;
+        let deforms = |found: &Found| found.header.fields != Fields::None;
         let count = used().count();
         if !used().any(|(_, found)| deforms(found)) {
             return Ok(None);
         }
         // What does not deform has a velocity, of zero.
-        let by_velocity = used().all(|(_, found)| found.fields != Fields::Displacement);
+        let by_velocity = used().all(|(_, found)| found.header.fields != Fields::Displacement);
         let voxels = self.grid.len();
         let first = if by_velocity { 3 } else { 0 };
         let mut mean = Vec::with_capacity(3 * voxels);
@@ -347,11 +291,7 @@ impl Making<'_> {
                 average
             }
         };
-        let Scale { low, unit } = Scale::mean(&self.members);
-        for image in [&mut mean, &mut average] {
-            image.data.iter_mut().for_each(|v| *v = (low + unit * f64::from(*v)) as f32);
-        }
-        variance.data.iter_mut().for_each(|v| *v = (unit * unit * f64::from(*v)) as f32);
+        self.to_intensities([&mut mean, &mut average], &mut variance);
         let template = sharpened(&average, self.settings.sharpening, &self.device)?;
         images.sort_by_key(|image| image.index);
         let report = RoundReport {
@@ -368,6 +308,15 @@ impl Making<'_> {
             seconds: 0.0,
         };
         Ok(Round { template, mean, variance, maps, report })
+    }
+
+    /// From scaled intensities to the mean scale of the images.
+    fn to_intensities(&self, images: [&mut Volume; 2], variance: &mut Volume) {
+        let Scale { low, unit } = Scale::mean(&self.members);
+        for image in images {
+            image.data.iter_mut().for_each(|v| *v = (low + unit * f64::from(*v)) as f32);
+        }
+        variance.data.iter_mut().for_each(|v| *v = (unit * unit * f64::from(*v)) as f32);
     }
 
     /// The displacement `w'` of a member's new map, which is kept; `None` where it has none.
@@ -478,30 +427,67 @@ struct Change {
     fields: Vec<Fields>,
 }
 
-/// An image registered to the template.
-struct Registered {
-    affine: Map,
-    /// `[3, D, H, W]`, voxels of the template.
-    warp: Option<Vec<f32>>,
-    velocity: Option<Vec<f32>>,
-    loss: [f64; 2],
-    assessment: Assessment,
+/// The registrations of a round.
+struct Registrations<'a, 'b> {
+    making: &'a Making<'b>,
+    round: usize,
+    before: &'a Round,
+    settings: Settings,
 }
 
-fn registered(
-    (template, image): (&Volume, &Volume),
-    affine: Map,
-    settings: &Settings,
-    placement: &Placement,
-) -> Result<Registered> {
-    let found =
-        Register::new(template, image).initial(affine).settings(settings).on(placement).run()?;
-    let assessment = found.evidence(settings, &image.geometry)?.assess();
-    let warp = found.warp.as_ref().map(|warp| warp.to_vec()).transpose()?;
-    let velocity = found.velocity.as_ref().filter(|_| warp.is_some());
-    let velocity = velocity.map(|velocity| velocity.to_vec()).transpose()?;
-    let loss = [found.loss_before, found.loss_after];
-    Ok(Registered { affine: found.affine, warp, velocity, loss, assessment })
+impl Registrations<'_, '_> {
+    /// The number of a member.
+    fn member(&self, index: usize) -> usize {
+        let mut members = self.making.members.iter();
+        members.position(|member| member.index == index).expect("only members are read")
+    }
+}
+
+impl Registering for Registrations<'_, '_> {
+    type Header = FoundMap;
+
+    fn file(&self, index: usize) -> String {
+        found_file(self.round, &self.making.members[self.member(index)])
+    }
+
+    fn register(
+        &self,
+        index: usize,
+        subject: Subject,
+        placement: &Placement,
+    ) -> Result<Registered<FoundMap>> {
+        let (template, settings) = (&self.before.template, &self.settings);
+        let start = self.before.maps[self.member(index)].affine();
+        let run = Register::new(template, &subject.image).initial(start).settings(settings);
+        let found = run.on(placement).run()?;
+        let assessment = found.evidence(settings, &subject.image.geometry)?.assess();
+        let loss = [found.loss_before, found.loss_after];
+        if !is_used(&assessment) {
+            let header = self.unregistered(index);
+            return Ok(Registered { header, values: Vec::new(), loss, assessment });
+        }
+        let mut values = Vec::new();
+        if let Some(warp) = &found.warp {
+            values.push(warp.to_vec()?);
+            values.extend(found.velocity.as_ref().map(|velocity| velocity.to_vec()).transpose()?);
+        }
+        let fields = match values.len() {
+            0 => Fields::None,
+            1 => Fields::Displacement,
+            _ => Fields::DisplacementAndVelocity,
+        };
+        let header = FoundMap { affine: *found.affine.rows(), fields };
+        Ok(Registered { header, values, loss, assessment })
+    }
+
+    /// It lies where it lay.
+    fn unregistered(&self, index: usize) -> FoundMap {
+        FoundMap { affine: self.before.maps[self.member(index)].affine, fields: Fields::None }
+    }
+
+    fn watch(&self, report: &ImageReport, assessment: Option<&Assessment>) -> Result<()> {
+        self.making.watch(|observer| observer.registered(report, assessment))
+    }
 }
 
 /// Root mean square of a difference, as a part of that of the image.

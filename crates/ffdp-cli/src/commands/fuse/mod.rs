@@ -8,26 +8,25 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use ffdp_groups::Images;
 use ffdp_groups::fusion::{AtlasReport, Fusion, FusionObserver, FusionResult, FusionSettings};
+use ffdp_groups::{ImageReport, Images};
 use ffdp_image::io::images::{header, write_labels};
 use ffdp_image::io::{check_not_an_input, write_text};
 use ffdp_register::Content;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::commands::cohort_images::ImageFiles;
-use crate::commands::group::{GroupRun, RunFiles, places};
+use crate::commands::group::{GroupRun, Planned, RunFiles, finish, places};
 use crate::commands::input::image;
 use crate::disk::Forecast;
 use crate::failure::{Failure, Result};
-use crate::interrupt::of_command;
 use crate::json::to_json;
 use crate::manifest::{Claim, place};
 use crate::memory::{Held, Plan, Sizes, peak_memory_bytes};
-use crate::output::{self, OutputFolder};
-use crate::printer::{Printer, print_to_stdout, summarise};
-use crate::report::measures::Provenance;
+use crate::output::OutputFolder;
+use crate::printer::Printer;
+use crate::report::measures::{Provenance, RunMeasures};
 
 /// Bytes that joining takes for a voxel of the target, besides those of a registration.
 const JOINING: u64 = 24;
@@ -40,37 +39,25 @@ pub fn run(request: &FuseArguments) -> Result<()> {
     let atlases =
         ImageFiles::new((Some(&request.list), &[]), &["image", "labels"], reading, printer)?;
     let grid = header(&request.fixed)?.geometry;
-    let (plan, sizes) = planned(request, &settings, &atlases, grid)?;
+    let planned = planned(request, &settings, &atlases, grid)?;
     let files = Files::in_folder(&request.output);
     let claim = files.claim(request, &settings, &atlases)?;
     if request.run.print.plan {
-        return plan.asking(request.run.mesh.first()).print(request.run.print.json);
+        return planned.plan.asking(request.run.mesh.first()).print(request.run.print.json);
     }
-    plan.check_memory()?;
-    output::prepare(&files.folder, &files.all())?;
-    forecast(&atlases, &sizes).check(
-        ("the labels and the state of the run", &files.folder),
-        claim.earlier_bytes(),
-        request.run.folder.ignore_disk,
-        printer,
-    )?;
-    printer.note(&format!("{} atlases; {}", atlases.count(), plan.in_short()));
-    let target = image(&request.fixed, reading, printer)?;
-    let placements = request.run.placements(&settings.registration, &sizes)?;
-    let run =
-        GroupRun { command: "fuse", product: "a fusion", registration: &settings.registration };
-    let state = files.state();
-    let records = RunFiles {
-        log: &files.log,
-        settings: &files.settings,
-        state: &state,
-        all: files.all().iter().map(|file| file.to_path_buf()).collect(),
+    let run = GroupRun {
+        command: "fuse",
+        product: "a fusion",
+        results: "the labels and the state of the run",
+        images: ["atlas", "atlases"],
+        count: atlases.count(),
+        registration: &settings.registration,
     };
-    let mut output = request.run.open(&run, claim, records, printer)?;
+    let of_run = files.of_run();
+    request.run.check(&run, &planned, &claim, &of_run)?;
+    let target = image(&request.fixed, reading, printer)?;
+    let (mut output, placements) = request.run.begin(&run, &planned.sizes, claim, of_run)?;
     output.begin()?;
-    of_command(
-        "interrupted: the same command with --resume goes on from the last atlas that was registered",
-    );
     let mut watch = Watch { output, printer, number: 0, of: atlases.count() };
     let found = Fusion::new(&target, &atlases)
         .settings(&settings)
@@ -78,8 +65,7 @@ pub fn run(request: &FuseArguments) -> Result<()> {
         .folder(&files.checkpoint)
         .observer(&mut watch)
         .run();
-    let Watch { mut output, .. } = watch;
-    let finished = found.map_err(Failure::from).and_then(|found| {
+    let measured = found.map_err(Failure::from).and_then(|found| {
         write_labels(&files.labels, &found.labels)?;
         let FusionResult { labels, atlases, weighed_voxels } = found;
         let metrics = FuseMetrics {
@@ -92,19 +78,10 @@ pub fn run(request: &FuseArguments) -> Result<()> {
             seconds: clock.elapsed().as_secs_f64(),
             peak_memory_bytes: peak_memory_bytes(),
         };
-        write_text(&files.metrics, &to_json(&metrics)?)?;
+        write_text(&files.metrics, &metrics.json()?)?;
         Ok(metrics)
     });
-    let metrics = finished.inspect_err(|failure| {
-        output.journal().event("failed", json!({"reason": failure.to_string()}));
-    })?;
-    output.journal().event("end", json!({"run_seconds": metrics.seconds, "used": metrics.used()}));
-    output.complete()?;
-    printer.note(&format!("results are in {}", request.output.display()));
-    match request.run.print.json {
-        true => print_to_stdout(&to_json(&metrics)?),
-        false => summarise(request.run.print.quiet, || metrics.summary()),
-    }?;
+    let metrics = finish(watch.output, measured, &request.run.print, &request.output)?;
     let of = metrics.atlases.len();
     request.run.strictly(of - metrics.used(), of, "the labels of the others", &request.output)
 }
@@ -114,7 +91,7 @@ fn planned(
     settings: &FusionSettings,
     atlases: &ImageFiles,
     fixed: ffdp_image::image::Geometry,
-) -> Result<(Plan, Sizes)> {
+) -> Result<Planned> {
     atlases.check_volume(Some(&request.fixed))?;
     let largest = atlases.grids().into_iter().max_by_key(|grid| grid.len());
     let moving = largest.unwrap_or_else(|| fixed.clone());
@@ -125,7 +102,7 @@ fn planned(
     let at_once = mesh.each().len() as u64;
     plan.host_peak_bytes =
         at_once * plan.host_peak_bytes + JOINING * voxels + 8 * sizes.moving.len() as u64;
-    Ok((plan, sizes))
+    Ok(Planned { plan, sizes, disk })
 }
 
 /// The labels, and during the run the state of all atlases.
@@ -162,6 +139,19 @@ impl Files {
         [&self.labels, &self.metrics, &self.settings, &self.log]
     }
 
+    /// As a run of a group has them.
+    fn of_run(&self) -> RunFiles {
+        let all: Vec<PathBuf> = self.all().iter().map(|file| file.to_path_buf()).collect();
+        RunFiles {
+            folder: self.folder.clone(),
+            log: self.log.clone(),
+            settings: self.settings.clone(),
+            state: self.state(),
+            tried: all.clone(),
+            all,
+        }
+    }
+
     /// What the run goes on from.
     fn state(&self) -> PathBuf {
         self.checkpoint.join("state")
@@ -195,9 +185,9 @@ struct Watch {
 }
 
 impl FusionObserver for Watch {
-    fn registered(&mut self, report: &AtlasReport) -> ControlFlow<()> {
+    fn registered(&mut self, report: &ImageReport) -> ControlFlow<()> {
         self.number += 1;
-        let AtlasReport { name, is_used, reasons, loss, seconds, .. } = report;
+        let ImageReport { name, is_used, reasons, loss, seconds, .. } = report;
         let (number, of) = (self.number, self.of);
         match is_used {
             true => {
@@ -232,12 +222,22 @@ struct FuseMetrics {
 
 impl FuseMetrics {
     fn used(&self) -> usize {
-        self.atlases.iter().filter(|atlas| atlas.is_used).count()
+        self.atlases.iter().filter(|atlas| atlas.registration.is_used).count()
+    }
+}
+
+impl RunMeasures for FuseMetrics {
+    fn end(&self) -> Value {
+        json!({"run_seconds": self.seconds, "used": self.used()})
+    }
+
+    fn json(&self) -> Result<String> {
+        to_json(self)
     }
 
     fn summary(&self) -> String {
         let mut text = format!("{:<16}{} of {}\n", "atlases", self.used(), self.atlases.len());
-        for AtlasReport { name, dice, reasons, .. } in &self.atlases {
+        for AtlasReport { registration: ImageReport { name, reasons, .. }, dice } in &self.atlases {
             let dice = dice.map_or("-".to_string(), |dice| format!("{dice:.4}"));
             text += &format!("  {name:<24}Dice with the joined labels {dice}");
             text += &reasons.iter().map(|reason| format!("; {reason}")).collect::<String>();

@@ -382,7 +382,7 @@ impl Registering<'_> {
 
 fn failed(output: &mut Option<OutputFolder>, failure: &Failure) {
     if let Some(output) = output {
-        output.journal().event("failed", json!({"reason": failure.to_string()}));
+        output.failed(failure);
     }
 }
 

@@ -22,19 +22,19 @@ use serde_json::json;
 use super::args::{ImageFormat, RegisterArguments};
 use super::files::settings_file;
 use super::inputs::{check_is_no_label_map, initial};
+use crate::commands::group::finish;
 use crate::commands::input::{Reading, check_on_grid, image, weights};
 use crate::disk::Forecast;
 use crate::failure::{Failure, Result};
 use crate::hash::sha256;
 use crate::journal::Opening;
-use crate::json::to_json;
 use crate::manifest::{Claim, Existing};
 use crate::memory::{Sizes, peak_memory_bytes};
 use crate::names::arguments;
 use crate::output::{self, OutputFolder, Records};
-use crate::printer::{Printer, Verbosity, print_to_stdout, summarise};
-use crate::report::measures::{Input, Provenance};
-use crate::report::series::{SeriesMeasures, SeriesSeconds, html, summary};
+use crate::printer::{Printer, Verbosity, print_to_stdout};
+use crate::report::measures::{Input, Provenance, RunMeasures};
+use crate::report::series::{SeriesMeasures, SeriesSeconds, html};
 use crate::settings::{deforms, to_toml};
 
 /// Where the results go.
@@ -101,19 +101,23 @@ pub fn run(request: &RegisterArguments) -> Result<()> {
     let device = mesh.device(0).clone();
     let mut output = run.begin(claim)?;
     let read_and_start = clock.elapsed().as_secs_f64();
-    let found = run.register(mesh, &mut output)?;
-    output.begin()?;
-    let results = Instant::now();
-    let warnings = write(request, &run.files, &found, &device)?;
-    let seconds = SeriesSeconds {
-        read_and_start,
-        register: found.seconds,
-        results: results.elapsed().as_secs_f64(),
-        total: clock.elapsed().as_secs_f64(),
-    };
-    warnings.iter().for_each(|warning| printer.warning(warning));
-    let measures = run.measures(found, &warnings, seconds)?;
-    run.finish(&measures, output)?;
+    let measured = run.register(mesh, &mut output).and_then(|found| {
+        output.begin()?;
+        let results = Instant::now();
+        let warnings = write(request, &run.files, &found, &device)?;
+        let seconds = SeriesSeconds {
+            read_and_start,
+            register: found.seconds,
+            results: results.elapsed().as_secs_f64(),
+            total: clock.elapsed().as_secs_f64(),
+        };
+        warnings.iter().for_each(|warning| printer.warning(warning));
+        let measures = run.measures(found, &warnings, seconds)?;
+        write_text(&run.files.metrics, &measures.json()?)?;
+        write_text(&run.files.report, &html(&measures)?)?;
+        Ok(measures)
+    });
+    let measures = finish(output, measured, &request.print, &request.output)?;
     strictly(request, &measures)
 }
 
@@ -258,24 +262,6 @@ impl SeriesRun<'_> {
             peak_memory_bytes: peak_memory_bytes(),
             volumes: found.volumes,
         })
-    }
-
-    /// Writes the measures and the page, and says where they are.
-    fn finish(&self, measures: &SeriesMeasures, mut output: OutputFolder) -> Result<()> {
-        let text = to_json(measures)?;
-        write_text(&self.files.metrics, &text)?;
-        write_text(&self.files.report, &html(measures)?)?;
-        output.journal().event(
-            "end",
-            json!({"verdict": measures.verdict, "peak_memory_bytes": measures.peak_memory_bytes}),
-        );
-        output.complete()?;
-        let print = &self.request.print;
-        self.printer.note(&format!("results are in {}", self.request.output.display()));
-        match print.json {
-            true => print_to_stdout(&text),
-            false => summarise(print.quiet, || summary(measures)),
-        }
     }
 }
 

@@ -7,10 +7,9 @@ use ffdp_image::io::check_not_an_input;
 
 use super::args::TemplateArguments;
 use crate::commands::cohort_images::ImageFiles;
-use crate::commands::group::places;
+use crate::commands::group::{RunFiles, places};
 use crate::failure::{Failure, Result};
 use crate::manifest::{Claim, place};
-use crate::output;
 
 /// In the folder of an image.
 pub const AFFINE: &str = "affine.txt";
@@ -27,8 +26,8 @@ pub struct Files {
     pub labels: PathBuf,
     pub report: PathBuf,
     pub metrics: PathBuf,
-    pub settings: PathBuf,
-    pub log: PathBuf,
+    settings: PathBuf,
+    log: PathBuf,
     /// The state of the run.
     pub checkpoint: PathBuf,
     /// Of all images.
@@ -58,12 +57,12 @@ impl Files {
     }
 
     /// What the run goes on from.
-    pub fn state(&self) -> PathBuf {
+    fn state(&self) -> PathBuf {
         self.checkpoint.join("state")
     }
 
     /// Every file that may be written.
-    pub fn all(&self) -> Vec<PathBuf> {
+    fn all(&self) -> Vec<PathBuf> {
         self.own().into_iter().chain(&self.members).cloned().collect()
     }
 
@@ -81,9 +80,16 @@ impl Files {
         ]
     }
 
-    /// Makes the folder and tries whether files can be written, before the work.
-    pub fn prepare(&self) -> Result<()> {
-        output::prepare(&self.folder, &self.own().map(PathBuf::as_path))
+    /// As a run of a group has them.
+    pub fn of_run(&self) -> RunFiles {
+        RunFiles {
+            folder: self.folder.clone(),
+            log: self.log.clone(),
+            settings: self.settings.clone(),
+            state: self.state(),
+            tried: self.own().map(PathBuf::clone).to_vec(),
+            all: self.all(),
+        }
     }
 
     /// The run's right to the folder.

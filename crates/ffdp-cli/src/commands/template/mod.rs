@@ -18,19 +18,17 @@ use ffdp_image::image::Geometry;
 use ffdp_image::io::images::{header, write_displacement, write_labels, write_volume};
 use ffdp_image::io::{write_affine, write_text};
 use ffdp_register::Content;
-use serde_json::json;
 
 use self::files::Files;
 use self::watch::Watch;
 use crate::commands::cohort_images::ImageFiles;
-use crate::commands::group::{GroupRun, RunFiles};
+use crate::commands::group::{GroupRun, Planned, finish};
 use crate::disk::{Forecast, Written};
 use crate::failure::{Failure, Result};
-use crate::interrupt::of_command;
 use crate::memory::{Held, Plan, Sizes, peak_memory_bytes};
-use crate::printer::{Printer, print_to_stdout, summarise};
-use crate::report::measures::Provenance;
-use crate::report::template::{MemberFiles, TemplateMetrics, page, summary};
+use crate::printer::Printer;
+use crate::report::measures::{Provenance, RunMeasures};
+use crate::report::template::{MemberFiles, TemplateMetrics, page};
 use crate::settings::deforms;
 
 /// Makes a template and writes it, with the maps to all images.
@@ -41,35 +39,24 @@ pub fn run(request: &TemplateArguments) -> Result<()> {
     let named = (request.list(), request.files());
     let images = ImageFiles::new(named, &["image"], reading, printer)?;
     let grid = request.grid.as_ref().map(header).transpose()?.map(|header| header.geometry);
-    let (plan, sizes) = planned(request, &settings, &images, grid.as_ref())?;
+    let planned = planned(request, &settings, &images, grid.as_ref())?;
     let files = Files::of(request, &images);
     let claim = files.claim(request, &settings, &images)?;
     if request.run.print.plan {
-        return plan.asking(request.run.mesh.first()).print(request.run.print.json);
+        return planned.plan.asking(request.run.mesh.first()).print(request.run.print.json);
     }
-    plan.check_memory()?;
-    files.prepare()?;
-    forecast(&settings, &images, &sizes).check(
-        ("the results of the template", &files.folder),
-        claim.earlier_bytes(),
-        request.run.folder.ignore_disk,
-        printer,
-    )?;
-    printer.note(&format!("{} images; {}", images.count(), plan.in_short()));
-    let placements = request.run.placements(&settings.registration, &sizes)?;
     let run = GroupRun {
         command: "template",
         product: "a template",
+        results: "the results of the template",
+        images: ["image", "images"],
+        count: images.count(),
         registration: &settings.registration,
     };
-    let state = files.state();
-    let records =
-        RunFiles { log: &files.log, settings: &files.settings, state: &state, all: files.all() };
-    let output = request.run.open(&run, claim, records, printer)?;
+    let of_run = files.of_run();
+    request.run.check(&run, &planned, &claim, &of_run)?;
+    let (output, placements) = request.run.begin(&run, &planned.sizes, claim, of_run)?;
     let mut watch = Watch::new(output, printer);
-    of_command(
-        "interrupted: the same command with --resume goes on from the last image that was registered",
-    );
     let mut template = Template::new(&images)
         .settings(&settings)
         .on_each(placements)
@@ -79,11 +66,9 @@ pub fn run(request: &TemplateArguments) -> Result<()> {
         template = template.grid(grid);
     }
     let found = template.run();
-    let Watch { mut output, rounds, failure, .. } = watch;
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
-    let finished = found.map_err(Failure::from).and_then(|found| {
+    let Watch { output, rounds, failure, .. } = watch;
+    let found = failure.map_or_else(|| found.map_err(Failure::from), Err);
+    let measured = found.and_then(|found| {
         let members = write(request, &files, &found, printer)?;
         let metrics = TemplateMetrics {
             run: Provenance::here(&request.run.mesh),
@@ -101,28 +86,18 @@ pub fn run(request: &TemplateArguments) -> Result<()> {
         found.clear_state()?;
         Ok(metrics)
     });
-    let metrics = finished.inspect_err(|failure| {
-        output.journal().event("failed", json!({"reason": failure.to_string()}));
-    })?;
-    let seconds = metrics.seconds;
-    output.journal().event("end", json!({"run_seconds": seconds, "used": metrics.used()}));
-    output.complete()?;
-    printer.note(&format!("results are in {}", request.output.display()));
-    match request.run.print.json {
-        true => print_to_stdout(&metrics.json()?),
-        false => summarise(request.run.print.quiet, || summary(&metrics)),
-    }?;
+    let metrics = finish(output, measured, &request.run.print, &request.output)?;
     let left_out = metrics.images - metrics.used();
     request.run.strictly(left_out, metrics.images, "the results and a report", &request.output)
 }
 
-/// What a registration and an average take, as far as headers show; and the grids that were counted with.
+/// What a registration and an average take, as far as headers show.
 fn planned(
     request: &TemplateArguments,
     settings: &TemplateSettings,
     images: &ImageFiles,
     grid: Option<&Geometry>,
-) -> Result<(Plan, Sizes)> {
+) -> Result<Planned> {
     images.check_volume(None)?;
     let grids = images.grids();
     let Some(largest) = grids.iter().max_by_key(|grid| grid.len()).cloned() else {
@@ -149,7 +124,7 @@ fn planned(
     let ahead = 4 * sizes.moving.len() as u64;
     let at_once = request.run.mesh.each().len() as u64;
     plan.host_peak_bytes = (at_once * plan.host_peak_bytes).max(averaging) + ahead;
-    Ok((plan, sizes))
+    Ok(Planned { plan, sizes, disk })
 }
 
 /// Maps and labels of all images, the template, and fields of all during the run.
