@@ -39,7 +39,9 @@ mod time;
 mod watch;
 mod words;
 
-pub use commands::input::Reading;
+pub use commands::apply::InterpolationChoice;
+pub use commands::input::{Reading, label_ids, settle_nan, stored_image, weights_where_finite};
+pub use commands::register::Drivers;
 pub use device::DeviceChoice;
 pub use failure::Failure;
 pub use nan_policy::NanPolicy;

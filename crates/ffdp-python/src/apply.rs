@@ -1,22 +1,15 @@
 //! `ffdp.apply`: an image or a label map through a transform.
 
-use burn::tensor::{Device, Tensor};
-use ffdp_burn::ops::Interpolation;
-use ffdp_burn::transform::{Composite, GridMap};
-use ffdp_cli::Failure;
-use ffdp_image::Error;
-use ffdp_image::image::{Geometry, LabelMap, SmoothImage, SmoothKernel, Volume, download};
+use ffdp_cli::{Failure, InterpolationChoice};
+use ffdp_register::file_warp::{warp_labels, warp_volume};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{Refusal, Result};
-use crate::flags::{ApplyFlags, Read, Reader, read};
+use crate::flags::{ApplyFlags, Read, read};
 use crate::image::Image;
 use crate::image_argument::ImageArgument;
 use crate::transform::{composite_of, placed_on};
-
-/// Weights of a sum are rounded: this near to 1 a voxel lies inside.
-const INSIDE: f32 = 1.0 - 1e-5;
 
 /// An image seen through a transform, on the grid of a reference; see the stubs of the module.
 #[pyfunction]
@@ -41,98 +34,20 @@ pub fn apply<'py>(
             )
         })?,
     };
-    let on_grid = |map: &Composite, image: &Geometry| {
+    let map = || {
         let device = flags.computing.device.open()?;
-        let map = placed_on(map, &device)?.on_grid(&grid, &device);
-        check_overlap(&map, image)?;
-        Ok::<_, Refusal>(map)
+        Ok::<_, Refusal>(placed_on(&map, &device)?.on_grid(&grid, &device))
     };
-    let keeps_integers = moving.has_integers(py)? && flags.interpolation == Reader::Nearest;
-    if flags.interpolation == Reader::Label || keeps_integers {
+    let (how, background) = (flags.interpolation, flags.background);
+    let keeps_integers = moving.has_integers(py)? && how == InterpolationChoice::Nearest;
+    if how == InterpolationChoice::Label || keeps_integers {
         let labels = moving.labels(py)?;
-        let outside = label(flags.background)?;
-        let warped = py.detach(|| {
-            let map = on_grid(&map, &labels.geometry)?;
-            Ok::<_, Refusal>(warped_labels(&labels, &map, flags.interpolation, outside)?)
-        })?;
+        let warped =
+            py.detach(|| Ok::<_, Refusal>(warp_labels(&labels, &map()?, how.into(), background)?))?;
         return Image::of_labels(py, warped);
     }
     let volume = moving.volume(py, "moving", flags.reading)?;
-    let warped = py.detach(|| {
-        let map = on_grid(&map, &volume.geometry)?;
-        Ok::<_, Refusal>(warped(volume, &map, flags)?)
-    })?;
+    let warped =
+        py.detach(|| Ok::<_, Refusal>(warp_volume(volume, &map()?, how.into(), background)?))?;
     Image::of_volume(py, warped)
-}
-
-fn check_overlap(map: &GridMap, image: &Geometry) -> ffdp_image::Result<()> {
-    if map.percent_inside(image)? > 0.0 {
-        return Ok(());
-    }
-    Err(Error::NoOverlap {
-        fixed_box_mm: map.grid().bounding_box_mm(),
-        moving_box_mm: image.bounding_box_mm(),
-        overlap_percent: 0.0,
-        required_percent: 0.0,
-    })
-}
-
-fn label(background: f32) -> ffdp_image::Result<i32> {
-    let is_label = background.fract() == 0.0 && background.abs() < i32::MAX as f32;
-    is_label.then_some(background as i32).ok_or_else(|| {
-        let what = "the background of labels must be a label";
-        Error::invalid(what, background, "give an integer, or another interpolation")
-    })
-}
-
-fn warped(volume: Volume, map: &GridMap, flags: &ApplyFlags) -> ffdp_image::Result<Volume> {
-    let how = match flags.interpolation {
-        Reader::Cubic => return smooth(volume, map, SmoothKernel::Cubic, flags.background),
-        Reader::Sinc => return smooth(volume, map, SmoothKernel::Lanczos, flags.background),
-        Reader::Nearest => Interpolation::Nearest,
-        Reader::Linear | Reader::Label => Interpolation::Linear,
-    };
-    let mut warped = map.warp(&volume, how)?;
-    if flags.background != 0.0 {
-        let inside = inside(&volume.geometry, map, how)?;
-        let pairs = warped.data.iter_mut().zip(inside);
-        for (value, inside) in pairs.filter(|(_, inside)| *inside < INSIDE) {
-            *value += (1.0 - inside) * flags.background;
-        }
-    }
-    Ok(warped)
-}
-
-fn smooth(
-    volume: Volume,
-    map: &GridMap,
-    kernel: SmoothKernel,
-    outside: f32,
-) -> ffdp_image::Result<Volume> {
-    let values = map.read_smoothly(&SmoothImage::new(volume, kernel), outside)?;
-    Volume::new(values, map.grid().clone())
-}
-
-fn warped_labels(
-    labels: &LabelMap,
-    map: &GridMap,
-    how: Reader,
-    outside: i32,
-) -> ffdp_image::Result<LabelMap> {
-    let how = if how == Reader::Label { Interpolation::Label } else { Interpolation::Nearest };
-    let mut warped = map.warp_labels(labels, how)?;
-    if outside != 0 {
-        let inside = inside(&labels.geometry, map, Interpolation::Nearest)?;
-        let pairs = warped.data.iter_mut().zip(inside);
-        pairs.filter(|(_, inside)| *inside == 0.0).for_each(|(value, _)| *value = outside);
-    }
-    Ok(warped)
-}
-
-/// How much of an image on this grid is in each voxel of the result.
-fn inside(image: &Geometry, map: &GridMap, how: Interpolation) -> ffdp_image::Result<Vec<f32>> {
-    let [d, h, w] = image.dims();
-    let device: &Device = map.device();
-    let ones = Tensor::ones([1, 1, d, h, w], device);
-    download(map.sample(ones, image, how), "how much of an image is seen")
 }

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use ffdp_cli::{DeviceChoice, Failure, Reading, SettingsArguments, in_any_case};
+use ffdp_cli::{
+    DeviceChoice, Failure, InterpolationChoice, Reading, SettingsArguments, in_any_case,
+};
 use ffdp_image::Error;
 use ffdp_train::TrainArguments;
 use ffdp_train::predict::CheckpointChoice;
@@ -56,22 +58,12 @@ pub struct ApplyFlags {
     pub reading: Reading,
     #[command(flatten)]
     pub computing: Computing,
-    #[arg(long, value_enum, default_value_t = Reader::Linear)]
-    pub interpolation: Reader,
+    #[arg(long, value_enum, default_value_t = InterpolationChoice::Linear)]
+    pub interpolation: InterpolationChoice,
     #[arg(long, default_value_t = 0.0, allow_hyphen_values = true)]
     pub background: f32,
     #[arg(long)]
     pub inverse: bool,
-}
-
-/// How values are read between voxels, by the names of the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Reader {
-    Linear,
-    Cubic,
-    Sinc,
-    Nearest,
-    Label,
 }
 
 /// Of `train`.

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use ffdp_cli::{Failure, NanPolicy, Reading};
+use ffdp_cli::{Failure, NanPolicy, Reading, settle_nan, stored_image, weights_where_finite};
 use ffdp_image::Error;
 use ffdp_image::image::{Affine, Geometry, LabelMap, Volume};
-use ffdp_image::io::images::{INTENT_LABEL, header, read_labels, read_volume, read_volume_at};
+use ffdp_image::io::images::{INTENT_LABEL, header, read_labels};
 use pyo3::prelude::*;
 
 use crate::arrays::{kind_of, numeric};
@@ -87,14 +87,8 @@ impl ImageArgument {
     pub fn volume(&self, py: Python<'_>, argument: &str, reading: Reading) -> Result<Volume> {
         let mut volume = self.stored(py, reading)?;
         let name = self.name(argument);
-        if reading.nan_policy == NanPolicy::Error {
-            py.detach(|| volume.check_finite(&name))?;
-            return Ok(volume);
-        }
-        let count = volume.replace_non_finite(0.0);
-        if count > 0 {
-            warn(py, &format!("{name}: {count} NaN or infinite voxels were set to 0"))?;
-        }
+        let warning = py.detach(|| settle_nan(&mut volume, &name, reading.nan_policy))?;
+        warning.map_or(Ok(()), |text| warn(py, &text))?;
         Ok(volume)
     }
 
@@ -103,15 +97,8 @@ impl ImageArgument {
             Self::File(path) => path,
             Self::Image(image) => return image.get().to_volume(py),
         };
-        let (volume, warnings) = py.detach(|| {
-            let header = header(path)?;
-            let volume = match reading.volume {
-                Some(k) if header.volumes() > 1 => read_volume_at(path, k),
-                _ => read_volume(path),
-            };
-            Ok::<_, Error>((volume?, header.warnings))
-        })?;
-        warnings.iter().try_for_each(|text| warn(py, &format!("{}: {text}", path.display())))?;
+        let (volume, warnings) = py.detach(|| stored_image(path, reading.volume))?;
+        warnings.iter().try_for_each(|text| warn(py, text))?;
         Ok(volume)
     }
 
@@ -131,16 +118,7 @@ impl ImageArgument {
         if reading.nan_policy != NanPolicy::Mask {
             return Ok(mask);
         }
-        let image = self.stored(py, reading)?;
-        if image.data.iter().all(|value| value.is_finite()) {
-            return Ok(mask);
-        }
-        let ones = || Volume::new(vec![1.0; image.data.len()], image.geometry.clone());
-        let mut mask = mask.map_or_else(ones, Ok)?;
-        image.geometry.check_same_grid(&mask.geometry, "the mask")?;
-        let pairs = mask.data.iter_mut().zip(&image.data);
-        pairs.filter(|(_, value)| !value.is_finite()).for_each(|(weight, _)| *weight = 0.0);
-        Ok(Some(mask))
+        Ok(weights_where_finite(&self.stored(py, reading)?, mask)?)
     }
 
     /// The labels, wherever they lie.

@@ -3,8 +3,8 @@
 use burn::tensor::Device;
 use ffdp_burn::transform::{Composite, Displacement, Step};
 use ffdp_cli::{
-    Failure, HeldResult, NanPolicy, PairVolumes, Reading, ResultMeasures, ResultRequest,
-    SettingsArguments,
+    Drivers, Failure, HeldResult, PairVolumes, Reading, ResultMeasures, ResultRequest,
+    SettingsArguments, label_ids, settle_nan,
 };
 use ffdp_image::image::{LabelMap, Volume};
 use ffdp_image::io::images::read_volumes;
@@ -54,7 +54,12 @@ pub fn register<'py>(
     let inputs = Inputs::read(py, flags, sides, channels.unwrap_or_default())?;
     let Inputs { images: [fixed, moving], labels, .. } = inputs;
     let [fixed_labels, moving_labels] = labels;
-    let label_ids = flags.labels.clone();
+    let label_ids = match (&flags.labels, &fixed_labels, &moving_labels) {
+        (Some(asked), Some(fixed), Some(moving)) => {
+            Some(label_ids([fixed.ids(), moving.ids()], Some(asked))?)
+        }
+        _ => None,
+    };
     let pair = Pair { fixed, moving, fixed_labels, moving_labels, label_ids, landmarks };
     let guides = Guides { masks: inputs.masks, channels: inputs.channels, initial };
     let found = py.detach(|| {
@@ -83,22 +88,17 @@ fn resolve(
     let settings = settings.resolve().map_err(|failure| words.named(failure))?;
     let [fixed, moving] = sides.each_ref().map(|side| side.labels.is_some());
     let missing = match () {
-        () if given.landmark_sigma.is_some() && !has_landmarks => (
-            "landmark_sigma says how exactly landmarks are known, and there are none",
-            "give them: landmarks=(fixed, moving)",
-        ),
         () if fixed && !moving => {
             ("fixed_labels are compared with moving_labels, and there are none", "give both")
         }
-        () if settings.label_term.is_some() && !fixed => (
-            "the labels of label_term (label_terms) drive the registration, and there are no label maps",
-            "give them as fixed_labels and moving_labels, or leave label_term out",
-        ),
         () if flags.labels.is_some() && !fixed => (
             "labels names what is measured, and there are no label maps",
             "give fixed_labels and moving_labels",
         ),
-        () => return Ok(settings),
+        () => {
+            Drivers { landmarks: has_landmarks, labels: fixed }.check(&settings)?;
+            return Ok(settings);
+        }
     };
     Err(Failure::user(missing.0, missing.1).into())
 }
@@ -239,10 +239,7 @@ fn all_volumes(object: &Bound<PyAny>, reading: Reading) -> Result<Vec<Volume>> {
     };
     let mut volumes = py.detach(|| read_volumes(path))?;
     for volume in &mut volumes {
-        match reading.nan_policy {
-            NanPolicy::Error => volume.check_finite(&given.name("channels"))?,
-            NanPolicy::Zero | NanPolicy::Mask => _ = volume.replace_non_finite(0.0),
-        }
+        settle_nan(volume, &given.name("channels"), reading.nan_policy)?;
     }
     Ok(volumes)
 }
@@ -266,7 +263,7 @@ impl Guides {
             self.masks.each_ref().map(|mask| mask.as_ref().map(Into::into));
         let term = settings.label_term.as_ref();
         let driving = |labels: &Option<LabelMap>| {
-            term.zip(labels.as_ref()).map(|(term, labels)| chosen(labels, &term.labels))
+            term.zip(labels.as_ref()).map(|(term, labels)| labels.only(&term.labels))
         };
         let (fixed_labels, moving_labels) =
             (driving(&pair.fixed_labels), driving(&pair.moving_labels));
@@ -284,10 +281,4 @@ impl Guides {
         };
         Register::of(problem).settings(settings).on(device).observer(watch).run()
     }
-}
-
-/// The labels that drive a registration alone, as the library reads them.
-fn chosen(labels: &LabelMap, ids: &[i32]) -> Volume {
-    let value = |label: &i32| if ids.contains(label) { *label as f32 } else { 0.0 };
-    Volume { data: labels.data.iter().map(value).collect(), geometry: labels.geometry.clone() }
 }

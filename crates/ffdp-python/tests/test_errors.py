@@ -16,6 +16,11 @@ def test_failures_have_the_words_of_the_command_line(command, pair, tmp_path):
     fixed, moving = pair.files["fixed"], pair.files["moving"]
     bad = tmp_path / "bad.toml"
     bad.write_text("[[stages]]\ntransform = 'greedy'\nlearning_rat = 1\n")
+    # Driven by landmarks that are not given, and by none of the stages.
+    guided, moments = tmp_path / "guided.toml", tmp_path / "moments.toml"
+    guided.write_text("landmark_sigma_mm = 1.0\n")
+    moments.write_text("[[stages]]\ntransform = 'moments'\n")
+    maps = [pair.files["fixed_labels"], pair.files["moving_labels"]]
     damaged = tmp_path / "damaged.nii.gz"
     damaged.write_bytes(fixed.read_bytes()[:2000])
     for flags, arguments in [
@@ -26,6 +31,14 @@ def test_failures_have_the_words_of_the_command_line(command, pair, tmp_path):
         (["--settings", bad], {"settings": bad}),
         (["--iterations", "1,2,3,4,5"], {"iterations": [1, 2, 3, 4, 5]}),
         (["--spacing-mm", "1,2", "--transform", "ffd"], {"spacing_mm": [1, 2], "transform": "ffd"}),
+        (["--landmark-sigma", "1"], {"landmark_sigma": 1}),
+        (["--settings", guided], {"settings": guided}),
+        (["--settings", moments, "--landmark-sigma", "1"], {"settings": moments, "landmark_sigma": 1}),
+        (["--label-terms", "1"], {"label_terms": [1]}),
+        (
+            ["--fixed-labels", maps[0], "--moving-labels", maps[1], "--labels", "1,99"],
+            {"fixed_labels": maps[0], "moving_labels": maps[1], "labels": [1, 99]},
+        ),
     ]:
         theirs = command("register", "-f", fixed, "-m", moving, "-o", tmp_path / "o", *flags, fails=True)
         with pytest.raises(ffdp.InputError) as ours:
@@ -73,7 +86,7 @@ def test_kinds_of_errors_are_pythons_own(pair, tmp_path):
         ffdp.register(tmp_path / "none.nii.gz", moving)
     with pytest.raises(ffdp.InputError, match="no labels drive|there are no label maps"):
         ffdp.register(fixed, moving, label_terms=[1])
-    with pytest.raises(ffdp.InputError, match="landmark_sigma says"):
+    with pytest.raises(ffdp.InputError, match="--landmark-sigma. says how exactly"):
         ffdp.register(fixed, moving, landmark_sigma=1)
     with pytest.raises(ffdp.InputError, match="as many, and some, got .2, 1."):
         ffdp.register(fixed, moving, landmarks=(np.zeros((2, 3)), np.zeros((1, 3))))

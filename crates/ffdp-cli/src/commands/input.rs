@@ -50,6 +50,9 @@ impl Reading {
 }
 
 /// The labels that `--labels` asked for, or all of either map, which has these, in ascending order.
+///
+/// # Errors
+/// For one that neither map holds.
 pub fn label_ids([in_fixed, in_moving]: [Vec<i32>; 2], asked: Option<&[i32]>) -> Result<Vec<i32>> {
     let Some(asked) = asked else {
         let mut ids = [in_fixed, in_moving].concat();
@@ -102,13 +105,19 @@ pub fn image(path: &Path, reading: Reading, printer: Printer) -> Result<Volume> 
 
 /// The image of a file, NaN treated as asked, and what is unusual about the file.
 pub fn image_and_warnings(path: &Path, reading: Reading) -> Result<(Volume, Vec<String>)> {
-    let (mut volume, mut warnings) = stored(path, reading.volume)?;
+    let (mut volume, mut warnings) = stored_image(path, reading.volume)?;
     warnings.extend(settle_nan(&mut volume, &path.display().to_string(), reading.nan_policy)?);
     Ok((volume, warnings))
 }
 
-/// The image as it is stored, and what is unusual about the file.
-fn stored(path: &Path, volume: Option<usize>) -> Result<(Volume, Vec<String>)> {
+/// The image of a file as it is stored, volume `volume` of several, and what is unusual about the file.
+///
+/// # Errors
+/// Those of reading.
+pub fn stored_image(
+    path: &Path,
+    volume: Option<usize>,
+) -> ffdp_image::Result<(Volume, Vec<String>)> {
     let header = header(path)?;
     let warnings =
         header.warnings.iter().map(|warning| format!("{}: {warning}", path.display())).collect();
@@ -126,8 +135,19 @@ pub fn weights(path: &Path, reading: Reading, mask: Option<&Path>) -> Result<Opt
     if reading.nan_policy != NanPolicy::Mask {
         return Ok(mask);
     }
-    let (image, _) = stored(path, reading.volume)?;
-    if image.data.iter().all(|v| v.is_finite()) {
+    let (image, _) = stored_image(path, reading.volume)?;
+    Ok(weights_where_finite(&image, mask)?)
+}
+
+/// The weights of `mask`, and none where the image is not finite; `None` if all voxels count.
+///
+/// # Errors
+/// For a mask on another grid.
+pub fn weights_where_finite(
+    image: &Volume,
+    mask: Option<Volume>,
+) -> ffdp_image::Result<Option<Volume>> {
+    if image.data.iter().all(|value| value.is_finite()) {
         return Ok(mask);
     }
     let mut mask = match mask {
@@ -143,7 +163,14 @@ pub fn weights(path: &Path, reading: Reading, mask: Option<&Path>) -> Result<Opt
 }
 
 /// Treats NaN and infinite voxels as asked; a warning where some were set to 0.
-pub fn settle_nan(volume: &mut Volume, name: &str, policy: NanPolicy) -> Result<Option<String>> {
+///
+/// # Errors
+/// For such voxels where they are refused, with the `name` of the image.
+pub fn settle_nan(
+    volume: &mut Volume,
+    name: &str,
+    policy: NanPolicy,
+) -> ffdp_image::Result<Option<String>> {
     if policy == NanPolicy::Error {
         volume.check_finite(name)?;
         return Ok(None);

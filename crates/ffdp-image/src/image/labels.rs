@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::geometry::Geometry;
 use super::moved_labels::{EXACT_IN_F32, MovedLabels};
 use super::planes::{Planes, SWEEP, runs};
-use super::volume::{check_len, check_shape, tensor_shape, upload};
+use super::volume::{Volume, check_len, check_shape, tensor_shape, upload};
 use crate::error::{Error, Result};
 
 /// The distinct labels other than 0 of a map that is read plane by plane, in ascending order.
@@ -59,6 +59,12 @@ impl LabelMap {
             }
         }
         ids.into_iter().collect()
+    }
+
+    /// The labels of `ids` as intensities, all others 0: those that drive a registration.
+    pub fn only(&self, ids: &[i32]) -> Volume {
+        let value = |label: &i32| if ids.contains(label) { *label as f32 } else { 0.0 };
+        Volume { data: self.data.par_iter().map(value).collect(), geometry: self.geometry.clone() }
     }
 
     /// The labels as an integer tensor `[1, 1, D, H, W]` on `device`, 32 bits wide.

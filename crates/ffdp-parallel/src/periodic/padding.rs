@@ -8,7 +8,7 @@
 //! last have those of the gap as well.
 
 use burn::Tensor;
-use burn::tensor::TensorData;
+use burn::tensor::{DType, TensorData};
 
 use super::PeriodicGrid;
 use crate::cuts::Cuts;
@@ -132,15 +132,9 @@ impl PaddedGrid {
             return Ok(volume.clone());
         }
         let (axis, size) = (self.layout.axis().dim(), self.grid.size());
-        let across = |mut x: Tensor<5>| {
-            for dim in [4, 3, 2] {
-                if dim != axis {
-                    let gap = size[dim - 2] - x.dims()[dim];
-                    let ends = [0, x.dims()[dim] - 1].map(|at| x.clone().narrow(dim, at, 1));
-                    x = extended(x, dim, (gap, what), ends, [true, true]);
-                }
-            }
-            x
+        let across = |x: Tensor<5>| {
+            let uncut = [4, 3, 2].into_iter().filter(|&dim| dim != axis);
+            uncut.fold(x, |x, dim| lengthened(x, dim, size[dim - 2], what))
         };
         let extent = self.layout.extent();
         let gap = size[axis - 2] - extent;
@@ -208,6 +202,51 @@ impl PaddedGrid {
     }
 }
 
+/// How far plane `t` of a gap, counted from the last plane of the volume, has gone over to the first plane.
+fn blend(t: usize, gap: usize) -> f64 {
+    let t = (t + 1) as f64 / (gap + 1) as f64;
+    t * t * (3.0 - 2.0 * t)
+}
+
+/// A tensor with its whole gap along `dim`, `size` planes in all. Planes are read by their numbers: of pieces that are
+/// joined a GPU would compile kernels for the lengths of each, which depend on the volume.
+fn lengthened(x: Tensor<5>, dim: usize, size: usize, what: Gap) -> Tensor<5> {
+    let n = x.dims()[dim];
+    let gap = size - n;
+    if gap == 0 {
+        return x;
+    }
+    let (low, device) = (gap / 2, x.device());
+    // Of the volume, or of its gap, as many planes after the last one of the volume.
+    let place = |k: usize| match (k + size - low) % size {
+        k if k < n => (k, None),
+        k => (k, Some(k - n)),
+    };
+    let planes = |of_gap: usize| {
+        let number = |k| match place(k) {
+            (plane, None) => plane as i32,
+            (_, Some(_)) => of_gap as i32,
+        };
+        let numbers = TensorData::new((0..size).map(number).collect::<Vec<_>>(), [size]);
+        x.clone().select(dim, Tensor::from_data(numbers, (&device, DType::I32)))
+    };
+    let along = |value: &dyn Fn(Option<usize>) -> f64| {
+        let mut shape = [1; 5];
+        shape[dim] = size;
+        let values: Vec<f64> = (0..size).map(|k| value(place(k).1)).collect();
+        let data = TensorData::new(values, shape).convert_dtype(x.dtype());
+        Tensor::<5>::from_data(data, (&device, x.dtype()))
+    };
+    let last = planes(n - 1);
+    match what {
+        Gap::Empty => last * along(&|t| if t.is_some() { 0.0 } else { 1.0 }),
+        Gap::Blended => {
+            let part = along(&|t| t.map_or(0.0, |t| blend(t, gap)));
+            last.clone() + (planes(0) - last) * part
+        }
+    }
+}
+
 /// A tensor with the part of the gap that belongs before its first plane along `dim`, and that after its last, where
 /// they are wanted; `ends` are the first and the last plane of the volume.
 fn extended(
@@ -231,14 +270,10 @@ fn extended(
             dims[dim] = range.len();
             return Some(Tensor::zeros(dims, (&x.device(), x.dtype())));
         }
-        let part = |t: usize| {
-            let t = (t + 1) as f64 / (gap + 1) as f64;
-            t * t * (3.0 - 2.0 * t)
-        };
         let mut shape = [1; 5];
         shape[dim] = range.len();
         let like = (x.device(), x.dtype());
-        let data = TensorData::new(range.map(part).collect::<Vec<_>>(), shape);
+        let data = TensorData::new(range.map(|t| blend(t, gap)).collect::<Vec<_>>(), shape);
         let part = Tensor::<5>::from_data(data.convert_dtype(like.1), (&like.0, like.1));
         Some(last.clone() + (first.clone() - last.clone()) * part)
     };

@@ -13,6 +13,7 @@ mod layouts;
 mod levels;
 mod losses;
 mod objective;
+mod padding;
 mod periodic;
 mod planning;
 #[cfg(feature = "cube")]

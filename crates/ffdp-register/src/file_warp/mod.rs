@@ -20,7 +20,9 @@
 //! ```
 
 mod finite;
+mod in_memory;
 mod labels;
+mod outside;
 mod result;
 #[cfg(test)]
 mod tests;
@@ -31,10 +33,12 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 
 use self::finite::Finite;
+pub use self::in_memory::{warp_labels, warp_volume};
 use self::labels::looks_like_labels;
 use self::result::{FileResult, ResultWriter, Values};
+use ffdp_burn::ops::Interpolation;
 use ffdp_image::error::{Error, Result};
-use ffdp_image::image::{Geometry, OneOf, runs};
+use ffdp_image::image::{Geometry, OneOf, SmoothKernel, runs};
 use ffdp_image::io::images::{Header, header};
 use ffdp_parallel::chain::PlaneChain;
 
@@ -57,6 +61,19 @@ pub enum FileInterpolation {
     Nearest,
     /// The label with most weight among the eight voxels around.
     Label,
+}
+
+impl FileInterpolation {
+    /// The sampler, and the kernel that takes its place.
+    fn samplers(self) -> (Interpolation, Option<SmoothKernel>) {
+        match self {
+            Self::Linear => (Interpolation::Linear, None),
+            Self::Cubic => (Interpolation::Linear, Some(SmoothKernel::Cubic)),
+            Self::Sinc => (Interpolation::Linear, Some(SmoothKernel::Lanczos)),
+            Self::Nearest => (Interpolation::Nearest, None),
+            Self::Label => (Interpolation::Label, None),
+        }
+    }
 }
 
 /// What becomes of NaN and infinite voxels.
@@ -228,13 +245,19 @@ impl FileWarp {
             drop(reading);
             warnings.extend(finite.warning());
         }
-        let values = computed.filter(|_| is_met).ok_or_else(|| Error::NoOverlap {
-            fixed_box_mm: grid.bounding_box_mm(),
-            moving_box_mm: header.geometry.bounding_box_mm(),
-            overlap_percent: 0.0,
-            required_percent: 0.0,
-        })?;
+        let values =
+            computed.filter(|_| is_met).ok_or_else(|| nothing_seen(grid, &header.geometry))?;
         Ok(LastPiece { writer, values, warnings })
+    }
+}
+
+/// That a grid sees nothing of an image.
+fn nothing_seen(grid: &Geometry, image: &Geometry) -> Error {
+    Error::NoOverlap {
+        fixed_box_mm: grid.bounding_box_mm(),
+        moving_box_mm: image.bounding_box_mm(),
+        overlap_percent: 0.0,
+        required_percent: 0.0,
     }
 }
 

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use burn::tensor::Tensor;
 
+use super::FileWarp;
 use super::finite::Finite;
-use super::{FileInterpolation, FileWarp};
+use super::outside::{fill, fill_labels, label_of, label_or_refusal};
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::GridMap;
 use ffdp_image::error::{Error, Result};
@@ -36,18 +37,9 @@ struct Outside {
     is_zero: bool,
 }
 
-/// Weights of a sum are rounded: this near to 1 a voxel lies inside.
-const INSIDE: f32 = 1.0 - 1e-5;
-
 impl FileResult {
     pub fn of(warp: &FileWarp) -> Result<Self> {
-        let (how, smooth) = match warp.interpolation {
-            FileInterpolation::Linear => (Interpolation::Linear, None),
-            FileInterpolation::Cubic => (Interpolation::Linear, Some(SmoothKernel::Cubic)),
-            FileInterpolation::Sinc => (Interpolation::Linear, Some(SmoothKernel::Lanczos)),
-            FileInterpolation::Nearest => (Interpolation::Nearest, None),
-            FileInterpolation::Label => (Interpolation::Label, None),
-        };
+        let (how, smooth) = warp.interpolation.samplers();
         let (background, header) = (warp.background, &warp.header);
         let form = match how {
             Interpolation::Linear => None,
@@ -59,18 +51,11 @@ impl FileResult {
         };
         // Of a background that the type does not hold, floats.
         let form = form.filter(|form| form.integer(background.into()).is_some());
-        let whole = background.fract() == 0.0 && background.abs() < i32::MAX as f32;
         let integer = match form {
             Some(form) => form.integer(background.into()),
-            None => whole.then_some(background as i32),
+            None if how == Interpolation::Label => Some(label_or_refusal(background)?),
+            None => label_of(background),
         };
-        if how == Interpolation::Label && integer.is_none() {
-            return Err(Error::invalid(
-                "the background of labels must be a label",
-                background,
-                "give an integer, or another interpolation",
-            ));
-        }
         let volumes = warp.volumes();
         let is_zero = background == 0.0 && integer == Some(0);
         let outside = Outside { background, integer, is_zero };
@@ -233,17 +218,13 @@ impl FileResult {
 
 impl Outside {
     fn fill(&self, mut values: Vec<f32>, inside: &[f32]) -> Vec<f32> {
-        let pairs = values.iter_mut().zip(inside);
-        for (value, inside) in pairs.filter(|(_, inside)| **inside < INSIDE) {
-            *value += (1.0 - inside) * self.background;
-        }
+        fill(&mut values, inside, self.background);
         values
     }
 
     fn fill_integers(&self, mut values: Vec<i32>, inside: &[f32]) -> Vec<i32> {
         let background = self.integer.expect("asked for, or refused, before");
-        let pairs = values.iter_mut().zip(inside);
-        pairs.filter(|(_, inside)| **inside == 0.0).for_each(|(value, _)| *value = background);
+        fill_labels(&mut values, inside, background);
         values
     }
 }

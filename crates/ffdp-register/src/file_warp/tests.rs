@@ -7,8 +7,9 @@ use burn::tensor::Device;
 
 use super::finite::Finite;
 use super::labels::looks_like_labels;
-use super::{FileInterpolation, FileWarp, Maps, NonFiniteVoxels};
+use super::{FileInterpolation, FileWarp, Maps, NonFiniteVoxels, warp_labels, warp_volume};
 use ffdp_burn::transform::read_transform;
+use ffdp_image::Error;
 use ffdp_image::image::{Geometry, LabelMap, OneOf, Planes, Volume, runs};
 use ffdp_image::io::images::{
     DataType, IntegerForm, header, read_volumes, write_displacement, write_integers, write_volumes,
@@ -87,6 +88,63 @@ fn pieces_are_the_whole_with_every_interpolation_background_and_type() {
             }
         }
     }
+}
+
+#[test]
+fn an_image_in_memory_is_warped_as_its_file() {
+    use FileInterpolation::{Cubic, Label, Linear, Nearest, Sinc};
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (grid, device) = (Geometry::new([9, 8, 7], [1.0; 3]).expect("valid"), Device::flex());
+    let field: Vec<f32> = (0..3 * grid.len()).map(|i| 2.5 * (0.1 * i as f32).sin()).collect();
+    write_displacement(path("warp.nii"), &field, &grid).expect("writable");
+    let value = |i: usize| ((i * 7) % 41) as f32 * 0.5 - 3.0;
+    let image = Volume::new((0..grid.len()).map(value).collect(), grid.clone()).expect("fits");
+    write_volumes(path("image.nii"), std::slice::from_ref(&image), 0.0).expect("writable");
+    let label = |i: usize| [0, 3, 600_000_000, 17][(i / 5) % 4];
+    let labels = LabelMap::new((0..grid.len()).map(label).collect(), grid.clone()).expect("fits");
+    let form = IntegerForm {
+        data_type: DataType::I32,
+        intercept: 0,
+        scale: None,
+        intent_code: 1002,
+        time_step_seconds: 0.0,
+    };
+    write_integers(path("labels.nii"), std::slice::from_ref(&labels), form).expect("writable");
+    let transform = || read_transform(path("warp.nii"), &device).expect("readable");
+    let map = transform().on_grid(&grid, &device);
+    for (how, background) in
+        [Linear, Cubic, Sinc, Nearest, Label].into_iter().flat_map(|how| [(how, 0.0), (how, -9.0)])
+    {
+        for (name, is_labels) in [("image.nii", false), ("labels.nii", true)] {
+            // A map of labels is asked for by the nearest or the heaviest one.
+            if is_labels != (how == Label) && (how != Nearest) {
+                continue;
+            }
+            let (chain, to) = (PlaneChain::default().then(transform()), path("warped.nii"));
+            let warp = FileWarp::open(path(name)).expect("there");
+            let warp = warp.interpolation(how).background(background);
+            let last = warp.write(chain, &grid, &device, &to).expect("warped");
+            last.finish().expect("written");
+            let expected = read_volumes(&to).expect("readable").remove(0).data;
+            let got: Vec<f32> = match is_labels {
+                true => {
+                    let warped = warp_labels(&labels, &map, how, background).expect("warped");
+                    warped.data.into_iter().map(|label| label as f32).collect()
+                }
+                false => warp_volume(image.clone(), &map, how, background).expect("warped").data,
+            };
+            let beyond = expected.iter().filter(|value| **value == background).count();
+            assert!(beyond > 20, "{name} {how:?} {background}: {beyond} voxels lie outside");
+            assert_eq!(got, expected, "{name} {how:?} {background}");
+        }
+    }
+    let refused = warp_labels(&labels, &map, Label, 0.5).expect_err("no label");
+    assert!(refused.to_string().contains("the background of labels must be a label"), "{refused}");
+    let far = grid.with_origin([100.0; 3]).expect("valid");
+    let apart = transform().on_grid(&far, &device);
+    let unseen = warp_volume(image, &apart, Linear, 0.0).expect_err("nothing is seen");
+    assert!(matches!(unseen, Error::NoOverlap { .. }), "{unseen}");
 }
 
 #[test]

@@ -20,12 +20,21 @@ use ffdp_kit::launch::{
 /// Voxels after which `z^s` has fallen to the last digit of f32: `0.268^13 = 4e-8`.
 const REACH: u32 = 13;
 
-/// Voxels of a run: those that are read again for it are less than half of all.
+/// Voxels of a run, at most: those that are read again for it are less than half of all.
 const RUN: u32 = 32;
+
+/// Runs are multiples of this, so that lines of all lengths share few kernels.
+const RUN_STEP: usize = 8;
 
 /// Voxels of a run along a row, and after how many of them shared memory has an unused word: units that read one run
 /// each then meet different banks.
 const RUN_OF_ROW: u32 = 16;
+
+/// A unit solves one run, so it lays as many voxels into shared memory, at most.
+const ROUNDS: u32 = RUN_OF_ROW;
+
+/// Words of shared memory for the runs of all units.
+const WORDS: usize = (UNITS * (RUN_OF_ROW + 1)) as usize;
 
 /// Turns `values`, of [`REACH`] voxels, a run and [`REACH`] voxels, into coefficients; those of the run are right.
 ///
@@ -86,62 +95,76 @@ fn lines_kernel(
 
 /// Where a voxel of a row lies in shared memory.
 #[cube]
-fn word(row: u32, voxel: u32, #[comptime] pitch: u32) -> usize {
+fn word(row: u32, voxel: u32, pitch: u32) -> usize {
     (row * pitch + voxel + voxel / RUN_OF_ROW) as usize
 }
 
-/// Along rows of `n` voxels, `rows` of `count` to a cube.
+/// Along rows of `n` voxels, `rows` of `count` to a cube. Sizes are arguments: one kernel serves rows of any length.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn rows_kernel(
     data: &[f32],
     output: &mut [f32],
     count: usize,
-    #[comptime] n: u32,
-    #[comptime] rows: u32,
-    #[comptime] pitch: u32,
+    n: u32,
+    rows: u32,
+    #[comptime] words: usize,
 ) {
-    let mut shared = Shared::<[f32]>::new_slice(comptime!((rows * pitch) as usize));
+    let mut shared = Shared::<[f32]>::new_slice(words);
+    let runs = n.div_ceil(RUN_OF_ROW);
+    let pitch = n + runs;
     let cube = CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize;
-    let first = cube * comptime!((rows * n) as usize);
-    let rounds = comptime!((rows * n).div_ceil(UNITS));
+    let first = cube * (rows * n) as usize;
+    let stop = min(first + (rows * n) as usize, count * n as usize);
+    // From round to round without a division.
+    let (rows_on, voxels_on) = (CUBE_DIM_X / n, CUBE_DIM_X % n);
+    let mut row = UNIT_POS / n;
+    let mut voxel = UNIT_POS % n;
     #[unroll]
-    for round in 0..rounds {
-        let id = UNIT_POS + comptime!(round * UNITS);
-        let from = first + id as usize;
-        if id < comptime!(rows * n) && from < count * comptime!(n as usize) {
-            shared[word(id / n, id % n, pitch)] = data[from];
+    for round in 0..ROUNDS {
+        let from = first + (UNIT_POS + comptime!(round * UNITS)) as usize;
+        if from < stop {
+            shared[word(row, voxel, pitch)] = data[from];
         }
+        let next = voxel + voxels_on;
+        let ends = next >= n;
+        row += rows_on + select(ends, 1u32, 0u32);
+        voxel = select(ends, next - n, next);
     }
     sync_cube();
-    let runs = comptime!(n.div_ceil(RUN_OF_ROW));
-    let (row, start) = (UNIT_POS / runs, UNIT_POS % runs * RUN_OF_ROW);
+    let own = UNIT_POS / runs;
+    let start = UNIT_POS % runs * RUN_OF_ROW;
     let mut values = Array::<f32>::new(comptime!((RUN_OF_ROW + 2 * REACH) as usize));
-    if row < rows {
-        let mut at = (start + comptime!(REACH * n - REACH)) % n;
+    if own < rows {
+        let mut at = (start + REACH * n - REACH) % n;
         #[unroll]
         for k in 0..comptime!(RUN_OF_ROW + 2 * REACH) {
-            values[comptime!(k as usize)] = shared[word(row, at, pitch)];
+            values[comptime!(k as usize)] = shared[word(own, at, pitch)];
             at = select(at + 1 == n, 0u32, at + 1);
         }
     }
     sync_cube();
-    if row < rows {
+    if own < rows {
         solve(&mut values, RUN_OF_ROW);
         #[unroll]
         for k in 0..RUN_OF_ROW {
             if start + k < n {
-                shared[word(row, start + k, pitch)] = values[comptime!((k + REACH) as usize)];
+                shared[word(own, start + k, pitch)] = values[comptime!((k + REACH) as usize)];
             }
         }
     }
     sync_cube();
+    row = UNIT_POS / n;
+    voxel = UNIT_POS % n;
     #[unroll]
-    for round in 0..rounds {
-        let id = UNIT_POS + comptime!(round * UNITS);
-        let to = first + id as usize;
-        if id < comptime!(rows * n) && to < count * comptime!(n as usize) {
-            output[to] = shared[word(id / n, id % n, pitch)];
+    for round in 0..ROUNDS {
+        let to = first + (UNIT_POS + comptime!(round * UNITS)) as usize;
+        if to < stop {
+            output[to] = shared[word(row, voxel, pitch)];
         }
+        let next = voxel + voxels_on;
+        let ends = next >= n;
+        row += rows_on + select(ends, 1u32, 0u32);
+        voxel = select(ends, next - n, next);
     }
 }
 
@@ -313,7 +336,7 @@ fn along(data: &CubeTensor, axis: usize) -> CubeTensor {
     let lines = dims.iter().product::<usize>() / n;
     let output = empty(data, dims);
     let pitch = n + n.div_ceil(RUN_OF_ROW as usize);
-    let words = data.client.properties().hardware.max_shared_memory_size / 4;
+    let words = WORDS.min(data.client.properties().hardware.max_shared_memory_size / 4);
     let rows = (UNITS as usize / n.div_ceil(RUN_OF_ROW as usize)).min(words / pitch);
     if axis == 4 && rows > 0 {
         let cubes = lines.div_ceil(rows);
@@ -328,13 +351,14 @@ fn along(data: &CubeTensor, axis: usize) -> CubeTensor {
                 lines,
                 n as u32,
                 rows as u32,
-                pitch as u32,
+                words,
             );
         }
         return output;
     }
-    // Runs of nearly equal lengths.
-    let runs = n.div_ceil(RUN as usize);
+    // Runs of nearly equal lengths, of few different ones.
+    let run = n.div_ceil(n.div_ceil(RUN as usize)).next_multiple_of(RUN_STEP);
+    let runs = n.div_ceil(run);
     let [along, across] = cubes_in_lines(lines.div_ceil(UNITS as usize));
     unsafe {
         lines_kernel::launch_unchecked(
@@ -347,7 +371,7 @@ fn along(data: &CubeTensor, axis: usize) -> CubeTensor {
             n as u32,
             inner,
             lines,
-            n.div_ceil(runs) as u32,
+            run as u32,
         );
     }
     output

@@ -225,32 +225,10 @@ impl RegisterArguments {
         Ok(settings)
     }
 
-    /// Demands what is to drive the registration of a pair, and stages that it drives.
+    /// As [`Drivers::check`], of the flags.
     pub fn check_driven(&self, settings: &Settings) -> Result<()> {
-        let by_gradients =
-            |stage: &&Stage| !matches!(stage, Stage::Moments(_) | Stage::Discrete(_));
-        let mut driven = settings.stages.iter().filter(by_gradients).peekable();
-        let nothing = "the stages that there are follow no gradient";
-        let fix = "add one that does, as --transform greedy";
-        if settings.landmark_sigma_mm.is_some() && driven.peek().is_none() {
-            return Err(Error::without_effect("--landmark-sigma", nothing, fix).into());
-        }
-        if settings.label_term.is_some() && driven.all(Stage::is_linear) && deforms(settings) {
-            return Err(Error::without_effect("--label-terms", nothing, fix).into());
-        }
-        if settings.landmark_sigma_mm.is_some() && self.landmarks.is_none() {
-            return Err(Failure::user(
-                "landmark_sigma_mm (--landmark-sigma) says how exactly landmarks are known, and there are none",
-                "give them by --landmarks FIXED MOVING, or leave it out",
-            ));
-        }
-        if settings.label_term.is_some() && self.fixed_labels.is_none() {
-            return Err(Failure::user(
-                "the labels of label_term (--label-terms) drive the registration, and there are no label maps",
-                "give them by --fixed-labels and --moving-labels, or leave label_term out",
-            ));
-        }
-        Ok(())
+        let labels = self.fixed_labels.is_some();
+        Drivers { landmarks: self.landmarks.is_some(), labels }.check(settings)
     }
 
     /// Demands a stage that is cut where the images are to be, by one process.
@@ -352,6 +330,48 @@ impl RegisterArguments {
     /// Which of the fixed and the moving image has a mask.
     pub fn masked(&self) -> [bool; 2] {
         [self.fixed_mask.is_some(), self.moving_mask.is_some()]
+    }
+}
+
+/// What a pair has besides its images that may drive its registration.
+#[derive(Clone, Copy, Debug)]
+pub struct Drivers {
+    /// Corresponding landmarks.
+    pub landmarks: bool,
+    /// Label maps of both images.
+    pub labels: bool,
+}
+
+impl Drivers {
+    /// Demands what is to drive the registration by its settings, and stages that it drives.
+    ///
+    /// # Errors
+    /// For landmarks or labels that are to drive and are not there, or drive no stage.
+    pub fn check(self, settings: &Settings) -> Result<()> {
+        let by_gradients =
+            |stage: &&Stage| !matches!(stage, Stage::Moments(_) | Stage::Discrete(_));
+        let mut driven = settings.stages.iter().filter(by_gradients).peekable();
+        let nothing = "the stages that there are follow no gradient";
+        let fix = "add one that does, as --transform greedy";
+        if settings.landmark_sigma_mm.is_some() && driven.peek().is_none() {
+            return Err(Error::without_effect("--landmark-sigma", nothing, fix).into());
+        }
+        if settings.label_term.is_some() && driven.all(Stage::is_linear) && deforms(settings) {
+            return Err(Error::without_effect("--label-terms", nothing, fix).into());
+        }
+        if settings.landmark_sigma_mm.is_some() && !self.landmarks {
+            return Err(Failure::user(
+                "landmark_sigma_mm (--landmark-sigma) says how exactly landmarks are known, and there are none",
+                "give them by --landmarks FIXED MOVING, or leave it out",
+            ));
+        }
+        if settings.label_term.is_some() && !self.labels {
+            return Err(Failure::user(
+                "the labels of label_term (--label-terms) drive the registration, and there are no label maps",
+                "give them by --fixed-labels and --moving-labels, or leave label_term out",
+            ));
+        }
+        Ok(())
     }
 }
 

@@ -7,7 +7,6 @@ use ffdp_burn::transform::Composite;
 use ffdp_image::image::{Geometry, LabelMap, Planes, Volume};
 use ffdp_image::io::images::{INTENT_LABEL, PlaneReader, header, unreadable_by_itk};
 use ffdp_image::io::{check_not_an_input, transform_files};
-use rayon::prelude::*;
 
 use super::args::RegisterArguments;
 use super::channels;
@@ -244,11 +243,7 @@ impl Labels {
 fn driving<'a>(labels: &'a mut Labels, held: &'a mut Option<Volume>, ids: &[i32]) -> Source<'a> {
     match labels {
         Labels::Planes(planes, _) => Source::Planes(&mut **planes),
-        Labels::Map(map) => {
-            let chosen = |label: &i32| if ids.contains(label) { *label as f32 } else { 0.0 };
-            let data = map.data.par_iter().map(chosen).collect();
-            Source::Volume(held.insert(Volume { data, geometry: map.geometry.clone() }))
-        }
+        Labels::Map(map) => Source::Volume(held.insert(map.only(ids))),
     }
 }
 

@@ -13,7 +13,7 @@ mod rehearsal;
 mod results;
 mod series;
 
-pub use self::args::{ImageFormat, RegisterArguments};
+pub use self::args::{Drivers, ImageFormat, RegisterArguments};
 pub use self::rehearsal::shortened;
 
 use ffdp_register::verdict::{Assessment, Verdict};

@@ -7,12 +7,15 @@ use super::plan::Plan;
 use super::stages::{first_line, first_of, no_values, scatter, slot, transform};
 
 /// Along y (`inner = W'`) or z (`inner = H W'`), in place: `data` `[volumes, 2, outer, n, inner]`, `plane` numbers
-/// a part, `lines` a volume.
+/// a part, `lines` a volume. The way back is the way there with the parts exchanged, so that one kernel serves both:
+/// `re_at` is 0 and `im_at` is `plane` on the way there, the reverse on the way back.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(super) fn lines_kernel(
     data: &mut [f32],
     roots: &[f32],
     plane: usize,
+    re_at: usize,
+    im_at: usize,
     inner: usize,
     lines: usize,
     #[comptime] plan: Plan,
@@ -35,7 +38,7 @@ pub(super) fn lines_kernel(
             #[unroll]
             for q in 0..radix {
                 let from = line + (j + comptime!(q * each)) as usize * inner;
-                let a = Complex { re: data[from], im: data[from + plane] };
+                let a = Complex { re: data[from + re_at], im: data[from + im_at] };
                 set(&mut values, comptime!(round * radix + q), a);
             }
         }
@@ -52,8 +55,8 @@ pub(super) fn lines_kernel(
             for to in 0..radix {
                 let at = line + (first + comptime!(to * plan.done(last))) as usize * inner;
                 let a = get(&mut values, comptime!(round * radix + to));
-                data[at] = a.re;
-                data[at + plane] = a.im;
+                data[at + re_at] = a.re;
+                data[at + im_at] = a.im;
             }
         }
     }

@@ -47,9 +47,13 @@ fn along(spectrum: &CubeTensor, axis: usize, direction: Direction) {
     if len == 1 {
         return;
     }
-    let plan = plan(spectrum, len, false, direction);
+    let plan = plan(spectrum, len, false, Direction::Forward);
     let (plane, inner) = (d * h * half, if axis == 2 { h * half } else { half });
     let lines = plane / len;
+    let [re_at, im_at] = match direction {
+        Direction::Forward => [0, plane],
+        Direction::Inverse => [plane, 0],
+    };
     unsafe {
         lines_kernel::launch_unchecked(
             &spectrum.client,
@@ -59,6 +63,8 @@ fn along(spectrum: &CubeTensor, axis: usize, direction: Direction) {
             buffer(spectrum),
             buffer(&roots(spectrum, len)),
             plane,
+            re_at,
+            im_at,
             inner,
             lines,
             plan,
