@@ -132,7 +132,7 @@ def elastix(*maps: str) -> Callable:
         start = time.perf_counter()
         _, found = itk.elastix_registration_method(*images, parameter_object=parameters)
         seconds = time.perf_counter() - start
-        itk.imwrite(itk.transformix_deformation_field(images[1], found), str(warp))
+        itk.imwrite(itk.transformix_deformation_field(images[1], found, output_directory=str(warp.parent)), str(warp))
         return seconds
 
     return method
