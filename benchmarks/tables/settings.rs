@@ -241,6 +241,7 @@ pub fn of_a_registration() -> String {
         "crates/ffdp-burn/src/losses/similarities",
         "crates/ffdp-burn/src/ops/adam/mod.rs",
         "crates/ffdp-burn/src/ops/lncc/mod.rs",
+        "crates/ffdp-burn/src/ops/mind/mod.rs",
         "crates/ffdp-parallel/src/alignment.rs",
     ]);
     let reference = reference.with(&value(&ffdp::register::Settings::default()));

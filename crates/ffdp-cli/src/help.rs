@@ -16,11 +16,12 @@ const LONGEST: usize = 76;
 const ADVANCED: &str = "Advanced";
 
 /// Flags below other headings that the short help leaves out, too.
-const RARE: [&str; 11] = [
+const RARE: [&str; 12] = [
     "reference",
     "volume",
     "labels",
     "landmark_space",
+    "features",
     "landmark_sigma",
     "label_terms",
     "background",
@@ -79,6 +80,7 @@ const HEADINGS: [(&str, &[&str]); 6] = [
             "centre",
             "aligned",
             "search",
+            "features",
             "iterations",
             "shrink",
             "settings",

@@ -4,9 +4,13 @@
 //! E(phi) = a / (2 sigma^2) sum_i |phi(p_i) - q_i|^2
 //! ```
 //! `a` a thousandth of what the similarity usually gains: so much for each point, whatever the images' size.
+//!
+//! `sigma` may go from `s` on the coarsest level of all stages to `t` on the finest: `t (s / t)^x`, `x` from 1 to 0 with the
+//! logarithm of the size of the level's voxels.
 
 use std::sync::Arc;
 
+use super::pyramid::finest_spacing_mm;
 use ffdp_image::image::{Affine, Geometry, Matrix3, Physical};
 use ffdp_parallel::deform::Landmarks;
 
@@ -18,13 +22,35 @@ const WEIGHT: f64 = 1e-3;
 #[derive(Clone, Debug)]
 pub(super) struct Pairs {
     points: Arc<[Vec<[f64; 3]>; 2]>,
-    sigma_mm: f64,
+    sigma: Sigma,
+}
+
+/// Standard deviations of the distance of landmarks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sigma {
+    /// On the coarsest and on the finest level, mm.
+    pub mm: [f64; 2],
+    /// The finest spacing of these levels, mm.
+    pub spacings_mm: [f64; 2],
+}
+
+impl Sigma {
+    /// On the level of this grid.
+    fn on(&self, fixed: &Geometry) -> f64 {
+        let ([first, last], [coarsest, finest]) = (self.mm, self.spacings_mm);
+        // Of levels of one size none is the first.
+        if coarsest <= finest {
+            return last;
+        }
+        let x = (finest_spacing_mm(fixed) / finest).ln() / (coarsest / finest).ln();
+        last * (first / last).powf(x.clamp(0.0, 1.0))
+    }
 }
 
 impl Pairs {
     /// With the standard deviation of their distance.
-    pub fn new(points: [Vec<[f64; 3]>; 2], sigma_mm: f64) -> Self {
-        Self { points: Arc::new(points), sigma_mm }
+    pub fn new(points: [Vec<[f64; 3]>; 2], sigma: Sigma) -> Self {
+        Self { points: Arc::new(points), sigma }
     }
 
     /// As the deformations of a level take them, where `affine` comes after the displacement and the similarity usually
@@ -45,14 +71,19 @@ impl Pairs {
             fixed_voxels: points.iter().map(|p| to_voxel.apply(*p)).collect(),
             offsets_mm: points.iter().zip(targets).map(offset).collect(),
             linear_mm: product(&affine.linear(), &to_mm.linear()),
-            sigma_mm: self.sigma_mm,
+            sigma_mm: self.sigma.on(fixed),
             weight: WEIGHT * gain,
         }
     }
 
-    /// The energy of an affine map alone, and its gradient to the rows of the map.
-    pub fn energy(&self, affine: &Affine<Physical, Physical>, gain: f64) -> (f64, [[f64; 4]; 3]) {
-        let precision = WEIGHT * gain / self.sigma_mm.powi(2);
+    /// The energy of an affine map alone, on a level with this grid, and its gradient to the rows of the map.
+    pub fn energy(
+        &self,
+        fixed: &Geometry,
+        affine: &Affine<Physical, Physical>,
+        gain: f64,
+    ) -> (f64, [[f64; 4]; 3]) {
+        let precision = WEIGHT * gain / self.sigma.on(fixed).powi(2);
         let (mut energy, mut rows) = (0.0, [[0.0; 4]; 3]);
         let [points, targets] = &*self.points;
         for (p, q) in points.iter().zip(targets) {
@@ -71,4 +102,43 @@ impl Pairs {
 /// `a b`.
 fn product(a: &Matrix3, b: &Matrix3) -> Matrix3 {
     std::array::from_fn(|i| std::array::from_fn(|j| (0..3).map(|k| a[i][k] * b[k][j]).sum()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid(spacing_mm: f64) -> Geometry {
+        Geometry::new([16; 3], [spacing_mm; 3]).expect("positive")
+    }
+
+    #[test]
+    fn sigma_goes_from_the_coarsest_to_the_finest_level() {
+        /// Rounding of logarithms and powers.
+        const ROUNDING: f64 = 1e-12;
+        let of = |mm, spacings_mm| {
+            Pairs::new([vec![[0.0; 3]], vec![[3.0, 0.0, 4.0]]], Sigma { mm, spacings_mm })
+        };
+        let still = Affine::from_parts([[1., 0., 0.], [0., 1., 0.], [0., 0., 1.]], [0.0; 3]);
+        let gain = 0.5;
+        // Levels of 8 (moments), 4, 2, 1 and (planes) 0.5 mm.
+        for (mm, expected) in [
+            ([8.0, 2.0], [8.0, 8.0, 4.0, 2.0, 2.0]),
+            ([1.0, 4.0], [1.0, 1.0, 2.0, 4.0, 4.0]),
+            ([3.0, 3.0], [3.0; 5]),
+        ] {
+            let pairs = of(mm, [4.0, 1.0]);
+            for (spacing, sigma) in [8.0, 4.0, 2.0, 1.0, 0.5].into_iter().zip(expected) {
+                let level = grid(spacing);
+                let on_level = pairs.on_level(&level, &still, gain);
+                assert!((on_level.sigma_mm - sigma).abs() < ROUNDING, "{mm:?} at {spacing}");
+                // A point 5 mm off.
+                let (energy, _) = pairs.energy(&level, &still, gain);
+                let right = WEIGHT * gain * 25.0 / (2.0 * sigma * sigma);
+                assert!((energy - right).abs() < ROUNDING, "{mm:?} at {spacing}: {energy} {right}");
+            }
+        }
+        // A single level has the last one.
+        assert_eq!(of([8.0, 2.0], [4.0, 4.0]).on_level(&grid(4.0), &still, gain).sigma_mm, 2.0);
+    }
 }

@@ -357,7 +357,7 @@ impl AlignedPair<'_> {
         let with_landmarks = |((loss, rows), map): (Aligned, _)| {
             let mut rows = to_physical(self.pair.grids.each_ref(), &rows);
             let Some(pairs) = &self.pair.landmarks else { return (loss, rows) };
-            let (energy, pull) = pairs.energy(map, self.gain);
+            let (energy, pull) = pairs.energy(&self.pair.grids[0], map, self.gain);
             let pull = pull.as_flattened();
             rows.iter_mut().flatten().zip(pull).for_each(|(row, pull)| *row += pull);
             (loss + energy, rows)
@@ -377,7 +377,8 @@ impl AlignedPair<'_> {
             rows => self.alignment.losses(rows)?,
         };
         let pairs = self.pair.landmarks.as_ref();
-        let energy = |map| pairs.map_or(0.0, |pairs| pairs.energy(map, self.gain).0);
+        let fixed = &self.pair.grids[0];
+        let energy = |map| pairs.map_or(0.0, |pairs| pairs.energy(fixed, map, self.gain).0);
         Ok(losses.iter().zip(maps).map(|(loss, map)| loss + energy(map)).collect())
     }
 

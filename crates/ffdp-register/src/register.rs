@@ -164,8 +164,8 @@ impl<'a> Register<'a> {
             _ => 0,
         });
         processes.agree(check(&problem, given, &settings, &placement))?;
-        let (labels, landmarks) = (labels?, driving_landmarks(&problem, &settings)?);
         let settings = settings.for_images(problem.fixed.geometry());
+        let (labels, landmarks) = (labels?, driving_landmarks(&problem, &settings)?);
         let grids = [problem.fixed.geometry().clone(), problem.moving.geometry().clone()];
         let is_plane = plane_axis(&grids[0]).is_some();
         let whole = matches!(placement, Placement::DeviceMesh(_)) && problem.is_held();

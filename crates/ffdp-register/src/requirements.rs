@@ -4,12 +4,12 @@ use burn::tensor::{DType, Device};
 
 use super::checks::{MINIMUM_OVERLAP_PERCENT, check_overlap, check_sizes, check_sources};
 use super::labels::LabelChannels;
-use super::landmarks::Pairs;
+use super::landmarks::{Pairs, Sigma};
 use super::methods::deformable::check_placement;
 use super::methods::{Listed, Stage};
 use super::places::Placement;
 use super::problem::{Content, Problem};
-use super::pyramid::{level_grids, plane_axis};
+use super::pyramid::{finest_spacing_mm, level_grids, plane_axis};
 use super::schedule::Settings;
 use super::settings::LevelSettings;
 use super::start::Start;
@@ -32,9 +32,13 @@ pub(super) fn check(
     check_sizes(&grids, settings.deforms())?;
     check_cuts(placement, &grids[0])?;
     let stores = settings.stages.iter().any(|s| s.moments() == Some(MomentStorage::Bf16));
-    placement.devices().iter().try_for_each(|device| match stores {
-        true => check_bf16(device),
-        false => Ok(()),
+    placement.devices().iter().try_for_each(|device| {
+        settings
+            .stages
+            .iter()
+            .filter_map(Stage::similarity)
+            .try_for_each(|s| s.check_on(device))?;
+        if stores { check_bf16(device) } else { Ok(()) }
     })?;
     settings.check_room(placement, &grids, content)?;
     check_channels(problem, settings)?;
@@ -138,7 +142,20 @@ pub(super) fn driving_landmarks(problem: &Problem, settings: &Settings) -> Resul
         let what = "landmarks must have finite coordinates";
         return Err(Error::invalid(what, point, "leave the point out"));
     }
-    Ok(Some(Pairs::new(points.clone(), sigma_mm)))
+    let first = settings.landmark_sigma_first_mm.unwrap_or(sigma_mm);
+    let spacings_mm = spacings_mm(problem, settings)?;
+    Ok(Some(Pairs::new(points.clone(), Sigma { mm: [first, sigma_mm], spacings_mm })))
+}
+
+/// The finest spacing of the coarsest and of the finest level of all stages, mm.
+fn spacings_mm(problem: &Problem, settings: &Settings) -> Result<[f64; 2]> {
+    let grids = [problem.fixed.geometry().clone(), problem.moving.geometry().clone()];
+    let mut levels = settings.stages.iter().flat_map(Stage::levels);
+    levels.try_fold([0.0f64, f64::INFINITY], |[coarsest, finest], level| {
+        let [fixed, _] = level_grids(&grids, settings.minimum_axis_voxels, level)?;
+        let mm = finest_spacing_mm(&fixed);
+        Ok([coarsest.max(mm), finest.min(mm)])
+    })
 }
 
 /// How coarse the grid is on which the overlap under a deformation is counted.

@@ -106,9 +106,16 @@ pub trait SimilarityLoss: Debug + Send + Sync {
     }
 
     /// About by how much the loss falls when two images in 0..1 are registered: penalties that have no weight of their
-    /// own are weighed by it. 0.5 by default.
+    /// own are scaled_features by it. 0.5 by default.
     fn usual_gain(&self) -> f64 {
         0.5
+    }
+
+    /// Channels `[N, K, D, H, W]` of an image `[N, C, D, H, W]` whose squared difference from those of another, summed, is
+    /// `weight` times what a voxel adds to the loss: what a search compares that cannot ask for the loss of each of its
+    /// displacements ([`discrete`](crate::ops::discrete())). `None` by default: the loss is no difference of features.
+    fn features(&self, _image: &Tensor<5>, _weight: f64) -> Option<Tensor<5>> {
+        None
     }
 
     /// The fewest channels that it can compare: one more than the last one that it names. One by default.
@@ -217,6 +224,12 @@ pub trait SimilarityLoss: Debug + Send + Sync {
     fn loss(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
         self.loss_of(&Pair::new(moved, fixed))
     }
+}
+
+/// Features whose squares count `weight` times.
+pub(super) fn scaled_features(features: Tensor<5>, weight: f64) -> Tensor<5> {
+    // Nothing to do for the usual descriptors of one channel.
+    if (weight - 1.0).abs() < 1e-9 { features } else { features.mul_scalar(weight.sqrt()) }
 }
 
 /// The number of values that count, as losses are divided by it: finite where nothing counts.

@@ -7,10 +7,11 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
 use crate::ops::{
-    HistogramOptions, LnccFloor, LnccOptions, Measure, MindOptions, VarianceBounds, lncc, mind, mse,
+    HistogramOptions, LnccFloor, LnccOptions, Measure, MindOptions, MindStorage, VarianceBounds,
+    lncc, mind, mse, normalized_gradient,
 };
 use ffdp_image::synth::PhantomSettings;
-use ffdp_kit::testing::{assert_close, tensor, to_f64, uniform};
+use ffdp_kit::testing::{assert_close, gpu_devices, tensor, to_f64, uniform};
 
 /// f32 sums of a few hundred terms of order 1, taken in another order.
 const F32_ROUNDING: f64 = 1e-5;
@@ -99,6 +100,68 @@ fn named() -> WeightedSum {
         (1.5, of(Arc::new(Dice), &[1])),
         (1.0, Arc::new(Mse) as Arc<dyn SimilarityLoss>),
     ])
+}
+
+/// What a discrete search compares in place of losses.
+#[test]
+fn squared_differences_of_features_are_the_loss() {
+    /// f64 sums in another order, of roots that are squared again.
+    const RELATIVE: f64 = 1e-9;
+    let (a, b) = (image(1, DType::F64), image(2, DType::F64));
+    let voxels = SHAPE[2..].iter().product::<usize>() as f64;
+    let apart = |similarity: &dyn SimilarityLoss, weight: f64| {
+        let [x, y] = [&a, &b].map(|image| similarity.features(image, weight).expect("it has some"));
+        to_f64((x - y).square().sum())[0] / voxels
+    };
+    let second = |loss: Arc<dyn SimilarityLoss>| OfChannels::new(loss, [1]);
+    let one = second(Arc::new(Mse));
+    let sum = WeightedSum::new([
+        (0.5, Arc::new(Mse) as Arc<dyn SimilarityLoss>),
+        (2.0, Arc::new(second(Arc::new(Mind::default())))),
+    ]);
+    let mind = Mind::default();
+    let all: [(&str, &dyn SimilarityLoss); 4] =
+        [("mse", &Mse), ("mind", &mind), ("a channel", &one), ("a sum", &sum)];
+    for (name, similarity) in all {
+        let loss = to_f64(similarity.loss(a.clone(), b.clone()))[0];
+        // With 24, descriptors of two channels are as they are.
+        for weight in [1.0, 2.5, 24.0] {
+            let (found, expected) = (apart(similarity, weight), weight * loss);
+            let off = (found - expected).abs();
+            assert!(off < RELATIVE * expected, "{name}, {weight}: {found} {expected}");
+        }
+    }
+    for (name, similarity) in [
+        ("lncc", Arc::new(Lncc(LnccOptions::default())) as Arc<dyn SimilarityLoss>),
+        ("dice", Arc::new(Dice)),
+        ("cross", Arc::new(crossing())),
+        ("a sum with lncc", Arc::new(means())),
+    ] {
+        assert!(similarity.features(&a, 1.0).is_none(), "{name}");
+    }
+}
+
+#[test]
+fn features_of_edges_do_not_know_their_sign() {
+    /// Rounding of f64.
+    const ROUNDING: f64 = 1e-12;
+    let (a, b) = (image(1, DType::F64), image(2, DType::F64));
+    let ngf = Ngf::default();
+    let features = |image: &Tensor<5>| ngf.features(image, 1.0).expect("it has some");
+    let apart = |x: &Tensor<5>, y: &Tensor<5>| {
+        to_f64((features(x) - features(y)).square().sum_dim(1).mean())[0]
+    };
+    let [n, c, d, h, w] = SHAPE;
+    let normals = |image: &Tensor<5>| {
+        normalized_gradient(image.clone().reshape([n * c, 1, d, h, w]), [1.0; 3], ngf.edge)
+    };
+    let (m, f) = (normals(&a), normals(&b));
+    let dot = |x: &Tensor<5>, y: &Tensor<5>| (x.clone() * y.clone()).sum_dim(1).square();
+    let expected = (dot(&m, &m) + dot(&f, &f)).mul_scalar(0.5) - dot(&m, &f);
+    let expected = to_f64(expected.mean())[0];
+    assert!((apart(&a, &b) - expected).abs() < ROUNDING, "{} {expected}", apart(&a, &b));
+    let inverted = a.clone().neg().add_scalar(1.0);
+    assert!(apart(&a, &inverted) < ROUNDING, "{}", apart(&a, &inverted));
 }
 
 #[test]
@@ -445,6 +508,35 @@ fn settings_reach_the_kernels() {
         *chosen.bins_mut().expect("it has bins") = 4;
         let error = chosen.validate().expect_err("too few").to_string();
         assert!(error.contains("8..256") && chosen.window_mut().is_none(), "{error}");
+    }
+}
+
+/// What a GPU stores, within the rounding of it; a CPU stores none.
+#[test]
+fn descriptors_are_stored_as_the_settings_say() {
+    let usual = MindSettings::default();
+    let devices = std::iter::once(("cpu", Device::flex())).chain(gpu_devices());
+    for (name, device) in devices {
+        let [a, b] = [1, 2].map(|seed| {
+            let values = uniform(SHAPE.iter().product(), 0.05, 0.95, seed);
+            tensor(&values, SHAPE, &device, DType::F32)
+        });
+        let of = |storage| {
+            let chosen = similarities::Similarity::Mind(MindSettings { storage, ..usual });
+            chosen.check_on(&device).ok()?;
+            Some(to_f64(chosen.loss().loss(a.clone(), b.clone()))[0])
+        };
+        let full = of(MindStorage::Full).expect("every device has f32");
+        for (storage, rounding) in
+            [(MindStorage::F16, 2f64.powi(-12)), (MindStorage::Bf16, 2f64.powi(-9))]
+        {
+            let Some(stored) = of(storage) else { continue };
+            // Of the mean of squares of differences, each of which is off by the rounding at most.
+            let bound = 2.0 * rounding * full.sqrt() + rounding * rounding;
+            let off = (stored - full).abs();
+            assert!(off <= bound + F32_ROUNDING * full, "{name} {storage:?}: {full} {stored}");
+            assert!(name == "cpu" || off > 0.0, "{name}: {storage:?} is as exact as f32");
+        }
     }
 }
 

@@ -116,6 +116,20 @@ impl<'a> Stages<'a> {
         Ok(())
     }
 
+    /// What discrete searches compare; one that has these features already keeps their settings.
+    pub fn set_features(&mut self, features: &str) -> Result<()> {
+        let named = Similarity::named(features).expect("the parser knows the names");
+        let value = as_value(&named)?;
+        let wrong = format!("--features {features} is given, but no stage is a discrete search");
+        let fix = "leave it out, or use --preset hard or --transform discrete";
+        for stage in self.having("features", &wrong, fix)? {
+            if stage.get("features").map(name_of).as_deref() != Some(features) {
+                stage.insert("features".to_string(), value.clone());
+            }
+        }
+        Ok(())
+    }
+
     pub fn set_window(&mut self, window: usize) -> Result<()> {
         let mut similarities = self.similarities().peekable();
         let metric = similarities.peek().map(|similarity| name_of(similarity));

@@ -24,7 +24,7 @@ use crate::failure::{Failure, Result};
 use crate::words::Numbers;
 use ending::end_with;
 use entries::{Stages, as_value, defect, name_of};
-use names::{metrics, transforms, word_of_others};
+use names::{features, metrics, transforms, word_of_others};
 
 /// The flags that choose what is done.
 #[derive(Clone, Debug, Default, Args)]
@@ -55,9 +55,9 @@ pub struct SettingsArguments {
     #[arg(long, value_name = "DEGREES", num_args = 0..=1, default_missing_value = "180", conflicts_with = "aligned")]
     pub search: Option<f64>,
     /// Let the points of --landmarks drive, known to so many mm. The number is their standard deviation; without it they are
-    /// measured only.
+    /// measured only. Of two numbers the first is that of the coarsest level, the second that of the finest: 8,2.
     #[arg(long, value_name = "MM")]
-    pub landmark_sigma: Option<f64>,
+    pub landmark_sigma: Option<Numbers<f64>>,
     /// Labels whose overlap drives the deformable stages. Their soft Dice is maximised, of labels that are in both
     /// --fixed-labels and --moving-labels. Each takes as much memory as an image; without, labels are measured only.
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', allow_hyphen_values = true)]
@@ -70,6 +70,10 @@ pub struct SettingsArguments {
     /// stages, which otherwise use nmi. With mi or nmi greedy, syn and svf are as stiff as with --multimodal.
     #[arg(long, value_name = "NAME", value_parser = metrics())]
     pub metric: Option<String>,
+    /// For --transform discrete and --preset hard: what the search compares [default: mind]. Structure (mind), edges (ngf),
+    /// or the values of the images and of --channels as they are (mse, or intensity).
+    #[arg(long, value_name = "NAME", value_parser = features())]
+    pub features: Option<String>,
     /// Width of the LNCC window in voxels; odd, 3 to 21 [default: 7].
     #[arg(long, value_name = "VOXELS")]
     pub window: Option<usize>,
@@ -238,7 +242,9 @@ impl SettingsArguments {
         if let Some(degrees) = self.search {
             search(&mut settings.stages, degrees)?;
         }
-        settings.landmark_sigma_mm = self.landmark_sigma.or(settings.landmark_sigma_mm);
+        if let Some(sigma) = &self.landmark_sigma {
+            drive_by_landmarks(&mut settings, sigma)?;
+        }
         if let Some(labels) = &self.label_terms {
             let weight = settings.label_term.take().map(|term| term.weight);
             let term = LabelTerm::of(labels.clone());
@@ -270,6 +276,9 @@ impl SettingsArguments {
     fn change(&self, stages: &mut Stages) -> Result<()> {
         if let Some(metric) = &self.metric {
             stages.set_metric(metric)?;
+        }
+        if let Some(features) = &self.features {
+            stages.set_features(features)?;
         }
         if let Some(window) = self.window {
             stages.set_window(window)?;
@@ -305,6 +314,21 @@ impl SettingsArguments {
         }
         Ok(())
     }
+}
+
+/// Lets landmarks drive, by one standard deviation or by those of the coarsest and of the finest level.
+fn drive_by_landmarks(settings: &mut Settings, sigma_mm: &[f64]) -> Result<()> {
+    (settings.landmark_sigma_first_mm, settings.landmark_sigma_mm) = match *sigma_mm {
+        [all] => (None, Some(all)),
+        [first, last] => (Some(first), Some(last)),
+        _ => {
+            return Err(Failure::user(
+                format!("--landmark-sigma has one number or two, got {}", sigma_mm.len()),
+                "give that of the coarsest level and that of the finest: --landmark-sigma 8,2",
+            ));
+        }
+    };
+    Ok(())
 }
 
 /// Begins the linear stages as asked.

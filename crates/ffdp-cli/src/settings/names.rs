@@ -35,6 +35,16 @@ pub(super) fn metrics() -> Words {
     Words::new(all, &OTHER_METRICS)
 }
 
+/// What a discrete search may compare.
+pub(super) fn features() -> Words {
+    let all =
+        Similarity::built_in().into_iter().filter(|(one, _)| one.feature_channels(1).is_some());
+    Words::new(all.map(|(similarity, about)| (similarity.name(), about)), &OTHER_FEATURES)
+}
+
+const OTHER_FEATURES: [Other; 2] =
+    [Other::same("intensity", "mse"), Other::same("mind-ssc", "mind")];
+
 /// What ANTs and elastix call measures, in lower case. ANTs' CC is that of a window.
 const OTHER_METRICS: [Other; 12] = [
     Other::same("cc", "lncc"),

@@ -114,6 +114,49 @@ fn the_last_transform_can_be_chosen() {
 }
 
 #[test]
+fn landmarks_have_one_sigma_or_that_of_the_first_and_the_last_level() {
+    let of = |numbers: &[f64]| {
+        let landmark_sigma = Some(Numbers(numbers.to_vec()));
+        SettingsArguments { landmark_sigma, ..SettingsArguments::default() }.resolve()
+    };
+    let sigmas = |numbers: &[f64]| {
+        let settings = of(numbers).expect("valid");
+        (settings.landmark_sigma_first_mm, settings.landmark_sigma_mm)
+    };
+    assert_eq!(sigmas(&[2.0]), (None, Some(2.0)));
+    assert_eq!(sigmas(&[8.0, 2.0]), (Some(8.0), Some(2.0)));
+    for (numbers, word) in [(&[8.0, 4.0, 2.0][..], "got 3"), (&[-1.0, 2.0], "first_mm")] {
+        let message = of(numbers).expect_err("it has no meaning").to_string();
+        assert!(message.contains(word), "{message}");
+    }
+    let first = Settings { landmark_sigma_first_mm: Some(8.0), ..Settings::default() };
+    let message = first.validate().expect_err("there is no last one").to_string();
+    assert!(message.contains("landmark_sigma_mm"), "{message}");
+}
+
+#[test]
+fn a_discrete_search_compares_the_features_that_are_named() {
+    let features_of = |features: &str| {
+        let arguments = SettingsArguments {
+            preset: Some(PresetChoice::Hard),
+            features: Some(features.to_string()),
+            ..SettingsArguments::default()
+        };
+        let settings = arguments.resolve().expect("valid");
+        let mut searches = settings.stages.iter().filter_map(|stage| match stage {
+            Stage::Discrete(search) => Some(search.features.name()),
+            _ => None,
+        });
+        let descent = settings.stages.last().and_then(similarity_of);
+        (searches.next(), descent)
+    };
+    for name in ["mse", "mind", "ngf"] {
+        // What descends afterwards is the preset's.
+        assert_eq!(features_of(name), (Some(name), Some("mind".to_string())));
+    }
+}
+
+#[test]
 fn every_stage_that_has_the_choice_is_made_deterministic() {
     let written = |deterministic| {
         let transform = Some("svf".into());

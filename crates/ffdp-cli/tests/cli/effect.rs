@@ -52,6 +52,7 @@ fn flags_of_register_without_an_effect_are_refused() {
             &[&discrete[..], &["--metric", "lncc"]].concat(),
             &["--metric lncc", "no deformable stage"],
         ),
+        (&["--features", "ngf"], &["--features ngf", "no stage is a discrete search"]),
         (
             &[&discrete[..], &landmarks, &["--landmark-sigma", "1"]].concat(),
             &["--landmark-sigma", "no gradient"],

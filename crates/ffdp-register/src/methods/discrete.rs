@@ -7,17 +7,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::own::{Method, MethodResult, StageInputs, StageRun};
 use crate::problem::Content;
 use crate::settings::{LevelSettings, Similarity, validate_shrink};
-use ffdp_burn::losses::similarities::MindSettings;
-use ffdp_burn::ops::{
-    DiscreteOptions, GridSampleOptions, compose, discrete_rounds, grid_sample, mind,
-};
+use ffdp_burn::losses::SimilarityLoss;
+use ffdp_burn::losses::similarities::{Mind, MindSettings};
+use ffdp_burn::ops::{DiscreteOptions, GridSampleOptions, compose, discrete_rounds, grid_sample};
 use ffdp_burn::transform::{Displacement, affine_tensor};
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::Geometry;
 use ffdp_parallel::planner::VALUE;
 
-/// Discrete search of large displacements (Siebert, Hansen and Heinrich 2021) by MIND descriptors: a coarse displacement
-/// from which a deformable stage goes on. It compares structure, so that contrasts may differ.
+/// Discrete search of large displacements (Siebert, Hansen and Heinrich 2021): a coarse displacement from which a
+/// deformable stage goes on. It compares structure by default (MIND), so that contrasts may differ.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DiscreteSettings {
@@ -32,7 +31,9 @@ pub struct DiscreteSettings {
     /// The searches, wide and then narrow. Default: control points 6 voxels apart with displacements of up to 24
     /// voxels of the level, then 4 apart with up to 6.
     pub rounds: Vec<DiscreteRound>,
-    /// The features that are compared, by which the result is judged as well. Default, and so far the only ones: MIND.
+    /// The features that are compared, by which the result is judged as well: `mind` descriptors of structure; `ngf` edges
+    /// (the term `inner`); `mse` the values themselves, of the images and of further channels; a `sum` of these, each with
+    /// its weight and of the channels that it names. Default: `mind`.
     pub features: Similarity,
 }
 
@@ -76,9 +77,9 @@ impl Default for DiscreteSettings {
     }
 }
 
-/// Descriptors of a channel (MIND-SSC).
-const DESCRIPTORS: u64 = 12;
-/// Images that have them at once: both, and the moving one as the round before shows it.
+/// Descriptors of a channel (MIND-SSC), whose squared differences the search is made for, summed.
+const DESCRIPTORS: f64 = 12.0;
+/// Images that have features at once: both, and the moving one as the round before shows it.
 const DESCRIBED: u64 = 3;
 /// Values a voxel of the fields: that before a round, what it adds, and both in turn composed.
 const FIELDS: u64 = 12;
@@ -103,14 +104,17 @@ impl DiscreteSettings {
         self.rounds.iter().map(of).collect()
     }
 
-    /// Descriptors of all channels.
+    /// Features of an image by which a voxel costs what it does by the descriptors of one channel, relative to what the
+    /// similarity usually gains: the costs are weighed against distances.
     fn features(&self, image: &Tensor<5>) -> Tensor<5> {
-        let Similarity::Mind(settings) = &self.features else {
-            unreachable!("others do not validate")
-        };
-        let options = settings.options();
-        let of = |c: usize| mind(image.clone().narrow(1, c, 1), &options);
-        Tensor::cat((0..image.dims()[1]).map(of).collect(), 1)
+        let loss = self.features.loss();
+        let weight = DESCRIPTORS * Mind::default().usual_gain() / loss.usual_gain();
+        loss.features(image, weight).expect("others do not validate")
+    }
+
+    /// Values a voxel of an image with so many channels.
+    fn described(&self, channels: usize) -> u64 {
+        self.features.feature_channels(channels).unwrap_or(0) as u64
     }
 }
 
@@ -158,9 +162,10 @@ impl Method for DiscreteSettings {
             validate_shrink(&[level.shrink])?;
         }
         self.features.validate()?;
-        if !matches!(self.features, Similarity::Mind(_)) {
-            let what = "a discrete search compares MIND descriptors";
-            return Err(Error::invalid(what, &self.features, "use mind"));
+        if self.features.feature_channels(1).is_none() {
+            let what = "a discrete search compares features, which this similarity has none of";
+            let fix = "use mind, ngf with the term inner, mse, or a sum of these";
+            return Err(Error::invalid(what, &self.features, fix));
         }
         if self.rounds.is_empty() {
             let what = "a discrete search has at least one round";
@@ -177,21 +182,22 @@ impl Method for DiscreteSettings {
         Ok(())
     }
 
-    /// Descriptors of both images and those that were moved, fields, and the costs of the round that has most.
+    /// Features of both images and those that were moved, fields, and the costs of the round that has most. Of one channel, or
+    /// as many as the features name.
     fn host_bytes_per_voxel(&self) -> u64 {
         let costs = |round: &DiscreteOptions| {
             let cell = [round.spacing_voxels; 3];
             round.all_cost_bytes(cell).div_ceil(cell.iter().product()) as u64
         };
         let costs = self.options().iter().map(costs).max().unwrap_or(0);
-        VALUE * (DESCRIPTORS * DESCRIBED + FIELDS) + costs
+        VALUE * (self.described(1) * DESCRIBED + FIELDS) + costs
     }
 
     fn device_bytes(&self, grids: [&Geometry; 2], content: Content) -> u64 {
         let [fixed, moving] = grids.map(|grid| grid.len() as u64);
         let [of_fixed, of_moving] = content.with_masks().map(|channels| channels as u64);
         let images = of_fixed * fixed + of_moving * (moving + fixed);
-        let made = content.channels as u64 * DESCRIPTORS * DESCRIBED + FIELDS;
+        let made = self.described(content.channels) * DESCRIBED + FIELDS;
         let size = grids[0].dims();
         let costs = self.options().iter().map(|round| round.cost_bytes_at_once(size) as u64).max();
         VALUE * (images + made * fixed) + costs.unwrap_or(0)

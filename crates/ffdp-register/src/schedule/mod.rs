@@ -36,6 +36,11 @@ pub struct Settings {
     /// Default: none, they are measured only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub landmark_sigma_mm: Option<f64>,
+    /// The same on the coarsest level of all stages, mm, from where it goes to `landmark_sigma_mm` on the finest one, by the
+    /// logarithm of the size of voxels. Above it landmarks are annealed: they count little at first. Below it they lead at
+    /// first, and the images decide in the end. Default: that of the finest level, on all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub landmark_sigma_first_mm: Option<f64>,
     /// Labels of both images whose overlap drives the deformable stages. Default: none, labels are measured only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_term: Option<LabelTerm>,
@@ -116,6 +121,15 @@ impl Settings {
         }
         if let Some(sigma) = self.landmark_sigma_mm {
             in_range("landmark_sigma_mm", sigma, [1e-3, 1e3], "1 to 3 voxels are usual")?;
+        }
+        if let Some(first) = self.landmark_sigma_first_mm {
+            let usual = "a few times landmark_sigma_mm is usual";
+            in_range("landmark_sigma_first_mm", first, [1e-3, 1e3], usual)?;
+            if self.landmark_sigma_mm.is_none() {
+                let what =
+                    "landmark_sigma_first_mm is where landmark_sigma_mm begins, and there is none";
+                return Err(Error::invalid(what, first, "set landmark_sigma_mm as well"));
+            }
         }
         if let Some(term) = &self.label_term {
             term.validate()?;

@@ -103,6 +103,7 @@ impl Settings {
             intensity_percentiles: [1.0, 99.9],
             match_histograms: false,
             landmark_sigma_mm: None,
+            landmark_sigma_first_mm: None,
             label_term: None,
             loss_interval: 10,
             minimum_axis_voxels: 16,

@@ -5,7 +5,7 @@ use burn::tensor::Device;
 use super::slabs::{FIELD_VOXELS, LOSS};
 use super::{methods, pair_of, register, register_slabs, short, warp};
 use crate::{
-    Placement, Problem, Registration, Settings, Silent, Stage,
+    LevelSettings, Placement, Problem, Registration, Settings, Silent, Stage,
     methods::{FfdSettings, GnkSettings, GreedySettings},
     settings::{LinearSettings, MomentsSettings, OptimizerSettings, OrientationSettings},
 };
@@ -62,6 +62,41 @@ fn landmarks_lead_every_method_where_the_images_do_not() {
         println!("{name}: {} landmarks {away:.2} -> {off:.2} mm", points[0].len());
         // Images and landmarks disagree; control points are 12 mm apart.
         assert!(off < 0.6 * away, "{name}: {away} -> {off} mm");
+    }
+}
+
+#[test]
+fn annealed_landmarks_begin_every_method_with_the_first_sigma() {
+    let pair = pair_of(32, 5);
+    let points = answers(&pair, 97);
+    let (fixed, moving) = (&pair.fixed.image, &pair.moving.image);
+    let problem = Problem { landmarks: Some(points), ..Problem::new(fixed, moving) };
+    let levels: Vec<_> = [2.0, 1.0].map(|shrink| LevelSettings { shrink, iterations: 3 }).to_vec();
+    let greedy = GreedySettings { levels: levels.clone(), ..short() };
+    let ffd =
+        FfdSettings { levels: levels.clone(), spacing_mm: [12.0; 3], ..FfdSettings::default() };
+    let gnk = GnkSettings { levels: levels.clone(), ..GnkSettings::default() };
+    let rigid = LinearSettings { levels, ..LinearSettings::default() };
+    let others = [Stage::Ffd(ffd), Stage::Gnk(gnk), Stage::Rigid(rigid)];
+    for stage in methods(&greedy).into_iter().chain(others) {
+        let name = stage.name();
+        let losses = |first: Option<f64>, last: f64| {
+            let settings = Settings {
+                landmark_sigma_mm: Some(last),
+                landmark_sigma_first_mm: first,
+                ..driven(stage.clone())
+            };
+            let found = register(&problem, &settings, &Device::flex(), &mut Silent);
+            let levels = &found.expect("good input").stages[0].levels;
+            [0, 1].map(|k: usize| levels[k].losses.clone())
+        };
+        // On the CPU the same work has the same bits.
+        let (wide, narrow, annealed) =
+            (losses(None, 8.0), losses(None, 2.0), losses(Some(8.0), 2.0));
+        assert_eq!(annealed[0], wide[0], "{name}: the first level");
+        assert!(annealed[0][0] < narrow[0][0], "{name}: {annealed:?} {narrow:?}");
+        // The second level begins where the first one ended, with 16 times the weight.
+        assert!(annealed[1][0] > wide[1][0], "{name}: {annealed:?} {wide:?}");
     }
 }
 

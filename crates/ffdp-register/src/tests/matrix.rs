@@ -113,6 +113,16 @@ fn deformable(images_only: bool) -> Vec<(String, Stage)> {
     stages
 }
 
+/// Descriptors and edges, which look into neighbouring parts, by one method that follows their gradient.
+fn features() -> [(String, Stage); 2] {
+    ["mind", "ngf"].map(|name| {
+        let levels = [2.0, 1.0].map(|shrink| LevelSettings { shrink, iterations: 4 }).to_vec();
+        let similarity = Similarity::named(name).expect("built in");
+        let greedy = GreedySettings { levels, similarity, ..GreedySettings::default() };
+        (format!("greedy, {name}"), Stage::Greedy(greedy))
+    })
+}
+
 fn linear() -> Vec<(String, Stage)> {
     let levels = vec![LevelSettings { shrink: 2.0, iterations: 3 }];
     let of = |similarity: Similarity| {
@@ -267,7 +277,9 @@ fn check_cells(content: &str, masked: bool, channels: bool) {
     let pair = pair_of(SIZE, 3);
     let masks = half_heads(&pair);
     let images = Images { pair: &pair, masks: masked.then_some(&masks), channels };
-    for (name, stage) in linear().into_iter().chain(deformable(masked || channels)) {
+    for (name, stage) in
+        linear().into_iter().chain(deformable(masked || channels)).chain(features())
+    {
         let whole = images.on_mesh(&stage, 1);
         let label = |place: &str| format!("{name}, {content}, {place}");
         if let Some(field) = &whole.field {

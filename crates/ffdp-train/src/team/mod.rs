@@ -81,6 +81,7 @@ impl Team {
     /// More devices than pairs a step, or what cannot be computed in parts.
     pub fn check(&self, settings: &Settings) -> Result<()> {
         let devices = self.devices.len();
+        self.devices.iter().try_for_each(|device| settings.loss.check_on(device))?;
         match self.share {
             Share::Pairs if settings.batch < devices => Err(Error::invalid(
                 format!("--batch must give each of the {devices} devices a pair"),

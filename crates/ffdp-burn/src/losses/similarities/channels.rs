@@ -49,16 +49,19 @@ impl OfChannels {
 
     /// The channels that are compared.
     fn named(&self, pair: &Pair) -> Pair {
-        let (needed, given) = (self.least_channels(), pair.moved.dims()[1]);
-        assert!(needed <= given, "a similarity of {needed} channels: the images have {given}");
-        let part = |image: &Tensor<5>| {
-            let runs = self.runs.iter();
-            let mut parts: Vec<_> =
-                runs.map(|run| image.clone().narrow(1, run.start, run.len())).collect();
-            if parts.len() == 1 { parts.remove(0) } else { Tensor::cat(parts, 1) }
-        };
+        let part = |image: &Tensor<5>| self.part(image);
         let Pair { moved, fixed, weights } = pair;
         Pair { moved: part(moved), fixed: part(fixed), weights: weights.as_ref().map(part) }
+    }
+
+    /// Those of an image.
+    fn part(&self, image: &Tensor<5>) -> Tensor<5> {
+        let (needed, given) = (self.least_channels(), image.dims()[1]);
+        assert!(needed <= given, "a similarity of {needed} channels: the images have {given}");
+        let runs = self.runs.iter();
+        let mut parts: Vec<_> =
+            runs.map(|run| image.clone().narrow(1, run.start, run.len())).collect();
+        if parts.len() == 1 { parts.remove(0) } else { Tensor::cat(parts, 1) }
     }
 
     /// What belongs to the values of these channels, among all channels: nothing to others.
@@ -94,6 +97,10 @@ impl SimilarityLoss for OfChannels {
 
     fn finish(&self, total: Tensor<1>, count: Tensor<1>) -> Tensor<1> {
         self.loss.finish(total, count)
+    }
+
+    fn features(&self, image: &Tensor<5>, weight: f64) -> Option<Tensor<5>> {
+        self.loss.features(&self.part(image), weight)
     }
 
     fn reach_voxels(&self) -> usize {

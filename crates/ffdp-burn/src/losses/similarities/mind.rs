@@ -1,11 +1,13 @@
 //! The difference of MIND descriptors as a similarity.
 
 use burn::Tensor;
+use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
+use crate::losses::similarity::scaled_features;
 use crate::losses::{Pair, PairGradients, SimilarityLoss};
-use crate::ops::mind::{mind_difference, mind_difference_with_gradient};
-use crate::ops::{MindOptions, VarianceBounds};
+use crate::ops::mind::{CHANNELS, mind, mind_difference, mind_difference_with_gradient};
+use crate::ops::{MindOptions, MindStorage, VarianceBounds};
 use ffdp_image::error::{Error, Result};
 
 /// Mean squared difference of the [MIND descriptors](crate::ops::mind()) of both images, over voxels and the twelve
@@ -55,6 +57,14 @@ impl SimilarityLoss for Mind {
         0.03
     }
 
+    /// The descriptors of each channel, in full: they are there once for a search.
+    fn features(&self, image: &Tensor<5>, weight: f64) -> Option<Tensor<5>> {
+        let [n, c, d, h, w] = image.dims();
+        let options = MindOptions { storage: MindStorage::Full, ..self.0 };
+        let all = mind(apart(image), &options).reshape([n, CHANNELS * c, d, h, w]);
+        Some(scaled_features(all, weight / (CHANNELS * c) as f64))
+    }
+
     fn gradient(&self, pair: &Pair, slope: &Tensor<1>, needs: [bool; 2]) -> PairGradients {
         self.partial_and_gradient(pair, slope, needs).1
     }
@@ -86,11 +96,14 @@ pub struct MindSettings {
     /// Where the distances of patches vary less, there is no structure, in intensity^2 of images scaled to 0..1.
     /// Default 1e-5: differences below about 0.003 are noise.
     pub floor: f64,
+    /// How a GPU stores the descriptors of one image while it compares them with those of the other; a CPU stores none.
+    /// Default `full`; `f16` halves them (48 bytes a voxel and channel become 24) where the device has it.
+    pub storage: MindStorage,
 }
 
 impl Default for MindSettings {
     fn default() -> Self {
-        Self { radius: 1, dilation: 2, floor: 1e-5 }
+        Self { radius: 1, dilation: 2, floor: 1e-5, storage: MindStorage::Full }
     }
 }
 
@@ -103,8 +116,17 @@ impl MindSettings {
             radius_voxels: self.radius,
             dilation_voxels: self.dilation,
             bounds,
-            ..MindOptions::default()
+            storage: self.storage,
         }
+    }
+
+    pub(super) fn check_on(self, device: &Device) -> Result<()> {
+        let dtype = self.storage.dtype(DType::F32);
+        if dtype == DType::F32 || device.supports_dtype(dtype) {
+            return Ok(());
+        }
+        let what = format!("descriptors in {dtype:?} need a device that has the type");
+        Err(Error::invalid(what, device, "use storage = \"full\", or another device"))
     }
 
     pub(super) fn validate(self) -> Result<()> {

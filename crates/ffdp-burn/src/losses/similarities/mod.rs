@@ -15,6 +15,8 @@ mod sum;
 
 use std::sync::Arc;
 
+use burn::Tensor;
+use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
 use crate::losses;
@@ -127,6 +129,17 @@ impl Similarity {
         }
     }
 
+    /// How many [`features`](losses::SimilarityLoss::features) an image of so many channels has, of those that it needs
+    /// at least; `None` of a similarity that is no difference of features.
+    pub fn feature_channels(&self, channels: usize) -> Option<usize> {
+        let loss = self.loss();
+        // As large as a feature looks.
+        let n = 2 * loss.reach_voxels() + 2;
+        let shape = [1, channels.max(loss.least_channels()), n, n, n];
+        let image = Tensor::<5>::zeros(shape, (&Device::flex(), DType::F32));
+        Some(loss.features(&image, 1.0)?.dims()[1])
+    }
+
     /// The side of its window in voxels, where it has one.
     pub fn window_mut(&mut self) -> Option<&mut usize> {
         match self {
@@ -140,6 +153,18 @@ impl Similarity {
         match self {
             Self::Mi(settings) | Self::Nmi(settings) => Some(&mut settings.bins),
             _ => None,
+        }
+    }
+
+    /// That a device has the types in which it stores what it compares.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](ffdp_image::Error::Invalid) with the device where it has not.
+    pub fn check_on(&self, device: &Device) -> Result<()> {
+        match self {
+            Self::Mind(settings) => settings.check_on(device),
+            Self::Sum(terms) => terms.iter().try_for_each(|term| term.similarity.check_on(device)),
+            _ => Ok(()),
         }
     }
 

@@ -3,9 +3,11 @@
 use burn::Tensor;
 use burn::backend::Dispatch;
 
+use crate::losses::similarity::scaled_features;
 use crate::losses::{Pair, PairGradients, SimilarityLoss};
 use crate::ops::Measure;
 use crate::ops::mse::{MseOps, squared_difference_sum};
+use ffdp_kit::half::computed;
 
 /// Mean squared difference; see [`mse`](crate::ops::mse()). In intensity^2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +49,12 @@ impl SimilarityLoss for Mse {
 
     fn usual_gain(&self) -> f64 {
         0.01
+    }
+
+    /// The channels as they are.
+    fn features(&self, image: &Tensor<5>, weight: f64) -> Option<Tensor<5>> {
+        let (channels, dtype) = (image.dims()[1], computed(image.dtype()));
+        Some(scaled_features(image.clone().cast(dtype), weight / channels as f64))
     }
 
     /// `slope` is 1 everywhere.

@@ -3,6 +3,7 @@
 use burn::Tensor;
 use serde::{Deserialize, Serialize};
 
+use crate::losses::similarity::scaled_features;
 use crate::losses::{Pair, SimilarityLoss};
 use crate::ops::normalized_gradient;
 use ffdp_image::error::{Error, Result};
@@ -36,15 +37,18 @@ impl Default for Ngf {
     }
 }
 
+impl Ngf {
+    /// Those of every channel, `[N C, 3, D, H, W]`.
+    fn normals(&self, image: &Tensor<5>) -> Tensor<5> {
+        let [n, c, d, h, w] = image.dims();
+        normalized_gradient(image.clone().reshape([n * c, 1, d, h, w]), [1.0; 3], self.edge)
+    }
+}
+
 impl SimilarityLoss for Ngf {
     /// `sum u (m . f)^2` or `sum u |m x f|^2`.
     fn partial(&self, pair: &Pair) -> Tensor<1> {
-        let [n, c, d, h, w] = pair.moved.dims();
-        let apart = [n * c, 1, d, h, w];
-        let normals = |image: &Tensor<5>| {
-            normalized_gradient(image.clone().reshape(apart), [1.0; 3], self.edge)
-        };
-        let (moved, fixed) = (normals(&pair.moved), normals(&pair.fixed));
+        let (moved, fixed) = (self.normals(&pair.moved), self.normals(&pair.fixed));
         let dot = |a: &Tensor<5>, b: &Tensor<5>| (a.clone() * b.clone()).sum_dim(1);
         let inner = dot(&moved, &fixed).square();
         let terms = match self.term {
@@ -53,7 +57,10 @@ impl SimilarityLoss for Ngf {
         };
         match &pair.weights {
             None => terms.sum(),
-            Some(weights) => (terms * weights.clone().reshape(apart)).sum(),
+            Some(weights) => {
+                let apart = terms.dims();
+                (terms * weights.clone().reshape(apart)).sum()
+            }
         }
     }
 
@@ -63,6 +70,25 @@ impl SimilarityLoss for Ngf {
             NgfTerm::Inner => mean.neg().add_scalar(1.0),
             NgfTerm::Cross => mean,
         }
+    }
+
+    /// The tensors `m m^T`, which do not know from dark to bright, by their six entries:
+    /// `|m m^T - f f^T|^2 / 2 = (|m|^4 + |f|^4) / 2 - (m . f)^2`, of edges well above the noise `1 - (m . f)^2`. The term
+    /// `cross` has none.
+    fn features(&self, image: &Tensor<5>, weight: f64) -> Option<Tensor<5>> {
+        if self.term == NgfTerm::Cross {
+            return None;
+        }
+        let [n, c, d, h, w] = image.dims();
+        let normals = self.normals(image);
+        let entry = |i: usize, j: usize| {
+            let entry = normals.clone().narrow(1, i, 1) * normals.clone().narrow(1, j, 1);
+            // Off the diagonal there are two.
+            if i == j { entry } else { entry.mul_scalar(std::f64::consts::SQRT_2) }
+        };
+        let entries = [(0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2)].map(|(i, j)| entry(i, j));
+        let all = Tensor::cat(entries.to_vec(), 1).reshape([n, 6 * c, d, h, w]);
+        Some(scaled_features(all, weight / (2 * c) as f64))
     }
 
     fn reach_voxels(&self) -> usize {

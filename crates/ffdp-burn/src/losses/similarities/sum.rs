@@ -138,6 +138,13 @@ impl SimilarityLoss for WeightedSum {
         losses.reduce(Tensor::add).expect("there is a term")
     }
 
+    /// Those of all terms, if all have some.
+    fn features(&self, image: &Tensor<5>, weight: f64) -> Option<Tensor<5>> {
+        let of = |term: &Term| term.loss.features(image, weight * term.weight);
+        let all = self.terms.iter().map(of).collect::<Option<Vec<_>>>()?;
+        Some(Tensor::cat(all, 1))
+    }
+
     fn reach_voxels(&self) -> usize {
         self.terms.iter().map(|term| term.loss.reach_voxels()).max().expect("there is a term")
     }

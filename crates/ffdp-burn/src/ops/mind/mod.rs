@@ -32,6 +32,7 @@ use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::{DType, Shape, TensorData};
+use serde::{Deserialize, Serialize};
 
 use ffdp_kit::half::computed;
 
@@ -82,7 +83,8 @@ pub enum VarianceBounds {
 }
 
 /// How descriptors are stored. They lie in 0..1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum MindStorage {
     /// In the type that they are computed in: f32, or the f64 of an image on the CPU.
     #[default]
