@@ -106,7 +106,7 @@ pub trait SimilarityLoss: Debug + Send + Sync {
     }
 
     /// About by how much the loss falls when two images in 0..1 are registered: penalties that have no weight of their
-    /// own are scaled_features by it. 0.5 by default.
+    /// own are weighed by it. 0.5 by default.
     fn usual_gain(&self) -> f64 {
         0.5
     }
