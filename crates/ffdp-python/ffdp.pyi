@@ -196,6 +196,8 @@ def register(
     label_weight: float | None = None,
     metric: str | None = None,
     window: int | None = None,
+    bins: int | None = None,
+    parzen: Literal["linear", "bspline3", "gaussian"] | None = None,
     match_histograms: bool = False,
     iterations: int | Sequence[int] | None = None,
     shrink: float | Sequence[float] | None = None,
