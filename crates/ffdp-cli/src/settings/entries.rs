@@ -127,12 +127,13 @@ impl<'a> Stages<'a> {
     ) -> Result<()> {
         let mut similarities = self.similarities().peekable();
         let metric = similarities.peek().map(|similarity| name_of(similarity)).unwrap_or_default();
-        let own = similarities.filter_map(|similarity| entry_of(similarity, entry));
-        if own.map(|own| *own = value.clone()).count() == 0 {
+        let mut own = similarities.filter_map(|similarity| entry_of(similarity, entry)).peekable();
+        if own.peek().is_none() {
             let because = format!("the metric {metric} has no {entry}");
             let fix = format!("use --metric {metrics}");
             return Err(Error::without_effect(flag, because, &fix).into());
         }
+        own.for_each(|own| *own = value.clone());
         Ok(())
     }
 
