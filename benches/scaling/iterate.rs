@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use clap::{Args, ValueEnum};
-use ffdp::image::{Affine, Geometry, index_affine};
+use ffdp::image::{Affine, Geometry, Voxel, index_affine};
 use ffdp::ops::{Accumulation, DeformMethod, DeformOptions, GaussianOptions, Update, dense_zeros};
 use ffdp::parallel::{
     Axis, DeviceMesh, Layout, Sharded,
@@ -29,6 +29,10 @@ pub struct Settings {
     /// Every device holds the whole moving image, and none travels round the ring. Results stay as they are.
     #[arg(long, conflicts_with_all = ["cut_moving", "moving"])]
     without_ring: bool,
+    /// Every shard but a single one is a problem of its own, which no plane of a neighbour enters (the ablation of the FFDP
+    /// paper): its windows and its smoothing end at the seams. With the Dice of the structures of each row.
+    #[arg(long, conflicts_with_all = ["without_ring", "memory_gb", "block", "read_every"])]
+    without_halos: bool,
     /// Numbers of shards, over all devices; with 1 among them the others are compared with it.
     #[arg(long, value_delimiter = ',', default_value = "1")]
     shards: Vec<usize>,
@@ -101,7 +105,9 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     let mut whole: Option<Sharded> = None;
     for shards in &settings.shards {
         let some = &devices[..devices.len().min(*shards)];
-        let (field, ms, loss) = measure(settings, some, *shards, [&fixed, &moving])?;
+        let apart = settings.without_halos && *shards > 1;
+        let way = if apart { without_halos } else { measure };
+        let (field, ms, loss) = way(settings, some, *shards, [&fixed, &moving])?;
         let ns = ms * 1e6 / fixed.len() as f64;
         let held = memory(devices);
         let off = match &whole {
@@ -112,6 +118,10 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
             }
         };
         println!("{shards:>7} {ms:>10.2} {ns:>12.4} {held:>14} {loss:>12.6} {off:>12}");
+        if settings.without_halos {
+            let scene = Scene::new(&fixed, common.displacement, common.seed, &devices[0])?;
+            println!("{shards:>7} shards: mean Dice of the structures {:.4}", scene.dice(&field)?);
+        }
         if *shards == 1 {
             whole = Some(field);
         }
@@ -253,6 +263,46 @@ fn measure(
     Ok((work.into_fields().remove(0), ms, last))
 }
 
+/// As [`measure`], of shards that are compared, smoothed and scaled each by itself. The moving image is whole.
+fn without_halos(
+    settings: &Settings,
+    devices: &[Device],
+    shards: usize,
+    [fixed, moving]: [&Geometry; 2],
+) -> Result<(Sharded, f64, f64)> {
+    if settings.method == MethodArg::Gnk {
+        let fix = "leave it out, or use another method";
+        return Err(Error::invalid("gnk always has halos", "--without-halos", fix));
+    }
+    let one = DeviceMesh::one(&devices[0]);
+    let cuts = layout(fixed, &DeviceMesh::new(&devices[..1], shards)?)?;
+    let (whole, options) = pair(settings, &one, [fixed, moving])?;
+    let map = index_affine(fixed, moving, &Affine::identity());
+    let (mut fields, mut seconds, mut loss) = (Vec::new(), 0.0, 0.0);
+    for planes in cuts.all_planes() {
+        let grid = Geometry::new([fixed.size[0], fixed.size[1], planes.len()], [1.0; 3])?;
+        let own = layout(&grid, &one)?;
+        let to_moving =
+            Affine::from_parts(map.linear(), map.apply([0.0, 0.0, planes.start as f64]));
+        let images = ShardedImages {
+            fixed: Sharded::new(vec![whole.fixed.window(planes.clone(), &devices[0])], own.clone()),
+            affine: to_tensor(&to_moving, &devices[0]),
+            ..whole.clone()
+        };
+        let state = ShardedState::new(vec![zero_displacement(&own, &one)?]);
+        let mut work = ShardedDeform::new(images, state, &options, &one)?;
+        // As many again before the clock starts, as in the rows with halos.
+        numbers(work.iterate(settings.iterations)?)?;
+        let start = Instant::now();
+        let losses = numbers(work.iterate(settings.iterations)?)?;
+        seconds += start.elapsed().as_secs_f64();
+        loss += losses.last().copied().unwrap_or(f64::NAN) * planes.len() as f64;
+        fields.extend(work.into_fields().remove(0).into_shards());
+    }
+    let ms = seconds * 1e3 / settings.iterations as f64;
+    Ok((Sharded::new(fields, cuts), ms, loss / fixed.size[2] as f64))
+}
+
 fn pair(
     settings: &Settings,
     mesh: &DeviceMesh,
@@ -292,7 +342,10 @@ pub fn images(
 
 /// From voxels of one grid to those of another over the same field of view.
 pub fn affine([fixed, moving]: [&Geometry; 2], device: &Device) -> Tensor<3> {
-    let map = index_affine(fixed, moving, &Affine::identity());
+    to_tensor(&index_affine(fixed, moving, &Affine::identity()), device)
+}
+
+fn to_tensor(map: &Affine<Voxel, Voxel>, device: &Device) -> Tensor<3> {
     Tensor::from_data(TensorData::new(map.to_f32().to_vec(), [1, 3, 4]), device)
 }
 

@@ -13,10 +13,12 @@ use std::ops::Range;
 
 use burn::tensor::{DType, Device, Distribution, Tensor, TensorData};
 use ffdp::Result;
-use ffdp::image::Geometry;
+use ffdp::image::{Geometry, LabelMap};
 use ffdp::ops::{GaussianOptions, GridSampleOptions, Padding, dense_zeros, gaussian, grid_sample};
 use ffdp::parallel::{Axis, DeviceMesh, Layout, Sharded};
-use ffdp::synth::{PhantomSettings, subject};
+use ffdp::synth::{PhantomSettings, Subject, subject};
+
+use super::iterate::numbers;
 
 /// Edge of the phantom in voxels, and of the lattice of the displacement.
 const PHANTOM: usize = 128;
@@ -39,6 +41,8 @@ pub struct Scene {
     /// In voxels of the fixed grid.
     displacement: Tensor<5>,
     fixed: Geometry,
+    /// Of the phantom.
+    labels: LabelMap,
 }
 
 /// Which of the two images.
@@ -51,7 +55,8 @@ pub enum Side {
 impl Scene {
     /// For a fixed image on a grid, whose longest displacement has so many voxels.
     pub fn new(fixed: &Geometry, longest: f64, seed: u64, device: &Device) -> Result<Self> {
-        let phantom = subject(&PhantomSettings::with_size([PHANTOM; 3]), seed)?.image;
+        let Subject { image: phantom, labels } =
+            subject(&PhantomSettings::with_size([PHANTOM; 3]), seed)?;
         device.seed(seed);
         let normal =
             |shape: [usize; 5]| Tensor::<5>::random(shape, Distribution::Normal(0.0, 1.0), device);
@@ -71,6 +76,7 @@ impl Scene {
             texture,
             displacement: smooth / most * longest,
             fixed: fixed.clone(),
+            labels,
         })
     }
 
@@ -119,6 +125,28 @@ impl Scene {
         let texture = self.texture.iter().map(of).reduce(Tensor::add);
         let texture = texture.expect("there is an octave").mul_scalar(CONTRAST).add_scalar(1.0);
         (tissue * texture).clamp(0.0, 1.0)
+    }
+
+    /// Mean Dice of the phantom's structures where a field shows them and where they lie.
+    pub fn dice(&self, field: &Sharded) -> Result<f64> {
+        let device = self.device();
+        let labels = self.labels.to_tensor(&device);
+        let ids: Vec<i32> = self.labels.ids().into_iter().filter(|id| *id != 0).collect();
+        let mut sum = 0.0;
+        for id in &ids {
+            let structure = labels.clone().equal_elem(*id).float();
+            let [mut both, mut all] = [0.0f64; 2];
+            for (planes, shard) in field.layout().all_planes().zip(field.shards()) {
+                let [found, known] = [sent(shard.clone(), &device), self.known(&planes)].map(|u| {
+                    read(&structure, &self.fixed, &planes, Some(u)).greater_elem(0.5).float()
+                });
+                let count = |x: Tensor<5>| numbers(x.sum_dim(4).sum_dim(3).sum());
+                both += count(found.clone() * known.clone())?[0];
+                all += count(found)?[0] + count(known)?[0];
+            }
+            sum += 2.0 * both / all;
+        }
+        Ok(sum / ids.len() as f64)
     }
 
     /// `v` on planes of the fixed grid, in its voxels.

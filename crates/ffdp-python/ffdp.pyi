@@ -197,6 +197,8 @@ def register(
     metric: str | None = None,
     features: str | None = None,
     window: int | None = None,
+    bins: int | None = None,
+    parzen: Literal["linear", "bspline3", "gaussian"] | None = None,
     match_histograms: bool = False,
     iterations: int | Sequence[int] | None = None,
     shrink: float | Sequence[float] | None = None,

@@ -2,7 +2,8 @@
 
 `run` registers pairs and appends a line of JSON for each row and pair; what stands there is not run again. Every result
 is one displacement file that `ffdp measure` measures, so that all rows are measured by one program. `table` makes a
-measurement of the lines, `plot` the plots of its rows and ours.
+measurement of the lines, `plot` the plots of its rows and ours. Packages: requirements.txt, and for FireANTs and
+ConvexAdam pytorch.txt.
 
     scripts/peers/brains_peers.py run --data FOLDER --ffdp target/release/ffdp -o peers.jsonl --rows "PICSL greedy"
     scripts/peers/brains_peers.py table peers.jsonl -o benchmarks/brains-peers.json --device "one NVIDIA H100, 16 cores"
@@ -272,7 +273,8 @@ NOTES = [
     "a GPU that of its pool.",
     "Folds: voxels of the whole map that fold in any of nine stencils, as in brains.json.",
     "ConvexAdam is made for aligned pairs: it starts from the affine map of `ffdp`, which counts in the seconds of a pair.",
-    "elastix was not run: with ITK it is 300 MB of packages.",
+    "Not run on these brains: elastix (with ITK 300 MB of packages), SimpleITK's demons, and ANTs with cross-correlation.",
+    "Inverse consistency of these programs was not computed: their inverses were not asked for.",
 ]
 
 

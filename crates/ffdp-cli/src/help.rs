@@ -118,6 +118,7 @@ const HEADINGS: [(&str, &[&str]); 6] = [
             "data_sigma",
             "sigma",
             "kernel",
+            "start",
             "methods",
         ],
     ),

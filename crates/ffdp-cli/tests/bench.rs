@@ -76,6 +76,40 @@ fn methods_and_resolutions_become_rows_tables_and_plots() {
     assert_eq!(self::rows(&folder).len(), rows.len() + 2);
 }
 
+#[test]
+fn a_method_is_ended_sooner_for_dice_over_time() {
+    let folder = Folder::new();
+    subjects(&folder);
+    let methods = ["--methods", "identity,greedy"];
+    bench(&folder, &methods).succeeded();
+    let curve = |rows: &[Value], method: &str, spacing_mm: f64| -> Vec<f64> {
+        let row =
+            rows.iter().find(|row| row["method"] == method && row["spacing_mm"] == spacing_mm);
+        let curve = row.and_then(|row| row["curve"].as_array()).into_iter().flatten();
+        curve.map(|point| point["dice"].as_f64().expect("a number")).collect()
+    };
+    assert!(
+        curve(&rows(&folder), "greedy", 4.0).is_empty() && !folder.has("out/dice_over_time.svg")
+    );
+    // Rows that are there get what they lack.
+    bench(&folder, &[&methods[..], &["--curve"]].concat()).succeeded();
+    let rows = self::rows(&folder);
+    assert_eq!(rows.len(), 4);
+    // One level of 8 mm, and at 4 mm one of 4: a quarter of it. Then the row itself.
+    for spacing_mm in [8.0, 4.0] {
+        let before = number(&rows, "identity", spacing_mm, "dice");
+        let points = curve(&rows, "greedy", spacing_mm);
+        assert!(points.len() == 1 && points[0] > before, "{spacing_mm} mm: {points:?}");
+        assert!(curve(&rows, "identity", spacing_mm).is_empty());
+    }
+    assert!(folder.has("out/dice_over_time.svg"));
+    let again = bench(&folder, &[&methods[..], &["--curve"]].concat());
+    again.succeeded();
+    assert!(!again.stderr.contains("to measure it"), "{}", again.stderr);
+    let refused = bench(&folder, &["--methods", "identity", "--curve"]);
+    assert!(refused.code == 1 && refused.stderr.contains("--curve"), "{}", refused.stderr);
+}
+
 /// The two labels of a map that have most voxels.
 fn largest_labels(file: &str) -> [i32; 2] {
     let map = read_labels(file).expect("labels");

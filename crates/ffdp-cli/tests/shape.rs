@@ -7,6 +7,8 @@ use burn::tensor::Device;
 use ffdp_burn::transform::{Composite, Step, write_transform};
 use ffdp_image::image::{Affine, Geometry, LabelMap, Volume};
 use ffdp_image::io::images::{read_volume, write_labels, write_volume};
+use ffdp_shapes::Shape;
+use ffdp_shapes::files::write_shape;
 use ffdp_shapes::lddmm::{Direction, Flow};
 use serde_json::Value;
 use support::{Folder, ffdp};
@@ -154,6 +156,62 @@ fn a_flow_is_a_step_of_a_chain() {
     std::fs::write(&wrong, "{}").unwrap();
     let refused = ffdp(&["apply", "-i", &moving, "-o", &moved, "-r", &reference, "-t", &wrong]);
     assert!(refused.code == 1 && refused.stderr.contains("flow.json"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_linear_start_is_a_part_of_what_is_written() {
+    let folder = Folder::new();
+    let source: Vec<[f64; 3]> = (0..12)
+        .map(|k| f64::from(k) * 0.9)
+        .map(|t| [20.0 * t.cos(), 12.0 * t.sin(), 2.0 * t])
+        .collect();
+    let (s, c) = 0.8f64.sin_cos();
+    let turn = Affine::from_rows([[c, -s, 0.0, 40.0], [s, c, 0.0, -9.0], [0.0, 0.0, 1.0, 5.0]]);
+    let bent = |p: &[f64; 3]| turn.apply([p[0], p[1], p[2] + 0.005 * p[0] * p[0]]);
+    let target: Vec<[f64; 3]> = source.iter().map(bent).collect();
+    let [moving, fixed] = [("s.csv", &source), ("t.csv", &target)].map(|(name, points)| {
+        write_shape(folder.path(name), &Shape::cloud(points.clone()).unwrap()).unwrap();
+        folder.path(name)
+    });
+    let run = |out: &str, more: &[&str]| {
+        let base = ["shape", "register", "-f", &fixed, "-m", &moving, "-o", out, "--device", "cpu"];
+        ffdp(&[&base[..], &["-i", "40", "-s", "15"], more].concat()).succeeded();
+        let read = |name: &str| std::fs::read_to_string(format!("{out}/{name}")).unwrap();
+        (json(&read("metrics.json")), json(&read("flow.json")), read("report.html"))
+    };
+    let (metrics, flow, report) = run(&folder.path("rigid"), &["--start", "rigid"]);
+    let mean = |when: &str| metrics["distance_mm"][when]["mean"].as_f64().unwrap();
+    // The bend alone is up to 2 mm; what is left is a twentieth of it.
+    assert!(mean("before") > 10.0 && mean("after") < 0.1, "{metrics:#}");
+    assert!(report.contains("linear start") && metrics["start"].is_array(), "{metrics:#}");
+    assert_eq!(flow["start"], metrics["start"]);
+    let flow = Flow::from_saved(serde_json::from_value(flow).unwrap()).unwrap();
+    let far = flow.map_points(&source).unwrap();
+    let apart = far.as_flattened().iter().zip(target.as_flattened());
+    let apart = apart.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(apart < 0.3, "{apart}");
+
+    // Of a file as of a flag, which goes before it.
+    let settings = folder.path("rigid/settings.toml");
+    let (again, ..) = run(&folder.path("again"), &["--settings", &settings]);
+    assert_eq!(again["start"], metrics["start"]);
+    let (none, flow, report) =
+        run(&folder.path("none"), &["--settings", &settings, "--start", "none"]);
+    assert!(none["start"].is_null() && flow["start"].is_null(), "{none:#}");
+    assert!(!report.contains("linear start"));
+    let refused = ffdp(&[
+        "shape",
+        "atlas",
+        &fixed,
+        &moving,
+        "-o",
+        &folder.path("atlas"),
+        "--settings",
+        &settings,
+        "--device",
+        "cpu",
+    ]);
+    assert!(refused.code == 1 && refused.stderr.contains("align the shapes"), "{}", refused.stderr);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Entries of stages, changed by their name.
 
+use ffdp_image::Error;
 use ffdp_register::methods::gnk::DeterminantBounds;
 use ffdp_register::{Similarity, settings::LinearSettings};
 use serde::Serialize;
@@ -130,19 +131,23 @@ impl<'a> Stages<'a> {
         Ok(())
     }
 
-    pub fn set_window(&mut self, window: usize) -> Result<()> {
+    /// Sets an entry of the similarities that have it; `metrics` are their names.
+    pub fn set_compared(
+        &mut self,
+        flag: &str,
+        entry: &str,
+        value: &Value,
+        metrics: &str,
+    ) -> Result<()> {
         let mut similarities = self.similarities().peekable();
-        let metric = similarities.peek().map(|similarity| name_of(similarity));
-        let mut windows = similarities.filter_map(window_of).peekable();
-        if windows.peek().is_none() {
-            let metric = metric.unwrap_or_default();
-            return Err(Failure::user(
-                format!("--window {window} is given, but the metric {metric} has no window"),
-                "leave it out, or use --metric lncc",
-            ));
+        let metric = similarities.peek().map(|similarity| name_of(similarity)).unwrap_or_default();
+        let mut own = similarities.filter_map(|similarity| entry_of(similarity, entry)).peekable();
+        if own.peek().is_none() {
+            let because = format!("the metric {metric} has no {entry}");
+            let fix = format!("use --metric {metrics}");
+            return Err(Error::without_effect(flag, because, &fix).into());
         }
-        let window = as_value(&window)?;
-        windows.for_each(|own| *own = window.clone());
+        own.for_each(|own| *own = value.clone());
         Ok(())
     }
 
@@ -239,9 +244,9 @@ pub(super) fn as_value(value: &impl Serialize) -> Result<Value> {
     Value::try_from(value).map_err(defect)
 }
 
-/// The window of a similarity, if it has one: its settings are the only entry of its table.
-fn window_of(similarity: &mut Value) -> Option<&mut Value> {
-    similarity.as_table_mut()?.iter_mut().find_map(|(_, settings)| settings.get_mut("window"))
+/// An entry of a similarity, if it has it: its settings are the only entry of its table.
+fn entry_of<'a>(similarity: &'a mut Value, entry: &str) -> Option<&'a mut Value> {
+    similarity.as_table_mut()?.iter_mut().find_map(|(_, settings)| settings.get_mut(entry))
 }
 
 /// The name of a similarity: `"mse"`, or the key of `{ lncc = { .. } }`.

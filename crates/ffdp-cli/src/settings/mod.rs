@@ -12,6 +12,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use ffdp_burn::ops::ParzenKernel;
 use ffdp_groups::series::motion_settings;
 use ffdp_image::Error;
 use ffdp_image::io::read_toml;
@@ -77,6 +78,12 @@ pub struct SettingsArguments {
     /// Width of the LNCC window in voxels; odd, 3 to 21 [default: 7].
     #[arg(long, value_name = "VOXELS")]
     pub window: Option<usize>,
+    /// Bins of mutual information for each image's intensities, 8 to 256 [default: 32].
+    #[arg(long, value_name = "N")]
+    pub bins: Option<usize>,
+    /// How a voxel's vote is spread over the bins of mutual information [default: bspline3].
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub parzen: Option<ParzenChoice>,
     /// First match the histogram of the moving image to that of the fixed image; for --metric mse.
     #[arg(long)]
     pub match_histograms: bool,
@@ -139,6 +146,28 @@ pub enum CentreChoice {
     /// From where the headers place the images.
     #[value(alias = "headers")]
     Header,
+}
+
+/// How votes for a histogram are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ParzenChoice {
+    /// Over 2 bins: the fastest, its slope jumps.
+    Linear,
+    /// By a cubic B-spline over 4 bins.
+    #[value(name = "bspline3", alias = "bspline")]
+    BSpline3,
+    /// By a Gaussian of half a bin, over 4 bins; other widths by --settings.
+    Gaussian,
+}
+
+impl From<ParzenChoice> for ParzenKernel {
+    fn from(choice: ParzenChoice) -> Self {
+        match choice {
+            ParzenChoice::Linear => Self::Linear,
+            ParzenChoice::BSpline3 => Self::BSpline3,
+            ParzenChoice::Gaussian => Self::Gaussian { sigma_bins: 0.5 },
+        }
+    }
 }
 
 /// What the conjugate gradients of a Gauss-Newton step begin from.
@@ -281,7 +310,18 @@ impl SettingsArguments {
             stages.set_features(features)?;
         }
         if let Some(window) = self.window {
-            stages.set_window(window)?;
+            let flag = format!("--window {window}");
+            stages.set_compared(&flag, "window", &as_value(&window)?, "lncc")?;
+        }
+        if let Some(bins) = self.bins {
+            let flag = format!("--bins {bins}");
+            stages.set_compared(&flag, "bins", &as_value(&bins)?, "mi or nmi")?;
+        }
+        if let Some(choice) = self.parzen {
+            let name = choice.to_possible_value().expect("none is skipped");
+            let flag = format!("--parzen {}", name.get_name());
+            let kernel = as_value(&ParzenKernel::from(choice))?;
+            stages.set_compared(&flag, "kernel", &kernel, "mi or nmi")?;
         }
         if let Some(spacing) = &self.spacing_mm {
             stages.set_spacing(spacing)?;

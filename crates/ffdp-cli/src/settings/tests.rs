@@ -40,6 +40,40 @@ fn flags_change_what_stages_have() {
 }
 
 #[test]
+fn the_histogram_of_a_metric_is_that_of_flags_or_of_the_file() {
+    let of = |metric: Option<&str>, transform: &str, bins, parzen| SettingsArguments {
+        metric: metric.map(str::to_string),
+        transform: Some(transform.to_string()),
+        bins,
+        parzen,
+        ..SettingsArguments::default()
+    };
+    let of_last = |arguments: SettingsArguments| {
+        let settings = arguments.resolve().expect("valid");
+        let last = Table::try_from(settings.stages.last().expect("a stage")).expect("a table");
+        toml::to_string(&last["similarity"]).expect("written")
+    };
+    let text = of_last(of(Some("nmi"), "greedy", Some(64), Some(ParzenChoice::Linear)));
+    assert!(text.contains("[nmi]\nbins = 64\nkernel = \"linear\""), "{text}");
+    let text = of_last(of(Some("mi"), "svf", None, Some(ParzenChoice::Gaussian)));
+    assert!(text.contains("bins = 32") && text.contains("sigma_bins = 0.5"), "{text}");
+    // Linear stages compare by nmi where nothing deforms.
+    let text = of_last(of(None, "affine", Some(48), Some(ParzenChoice::BSpline3)));
+    assert!(text.contains("bins = 48\nkernel = \"bspline3\""), "{text}");
+    for (arguments, words) in [
+        (of(None, "greedy", Some(64), None), ["--bins 64", "the metric lncc has no bins"]),
+        (
+            of(Some("mse"), "greedy", None, Some(ParzenChoice::Linear)),
+            ["--parzen linear", "mse has no kernel"],
+        ),
+        (of(Some("mi"), "greedy", Some(4), None), ["8..256", "4"]),
+    ] {
+        let failure = arguments.resolve().expect_err("it has no meaning").to_string();
+        assert!(words.iter().all(|word| failure.contains(word)), "{words:?}: {failure}");
+    }
+}
+
+#[test]
 fn levels_of_another_number_are_refused_with_the_number_that_is_meant() {
     let refused = |multimodal, shrink: &[f64], iterations: &[usize]| {
         let list = |given: bool| given.then_some(());

@@ -1,4 +1,4 @@
-//! Formulas `F(x_i, .., y_j, .., p)` of rows, columns and parameters, with derivatives of any order.
+//! Formulas `F(x_i, .., y_j, .., p)` of rows, columns and parameters, with derivatives of any order: each adds a variable.
 //!
 //! ```
 //! use ffdp_shapes::formula::Formula;

@@ -43,6 +43,7 @@ pub fn atlas(
     observe: Observer,
 ) -> Result<Atlas> {
     settings.validate()?;
+    settings.without_start()?;
     if members.len() < 2 {
         let fix = "match a single shape by register";
         return Err(Error::invalid("an atlas needs two shapes or more", members.len(), fix));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor};
-use ffdp_image::image::{Geometry, PointMap};
+use ffdp_image::image::{Affine, Geometry, Physical, PointMap};
 use ffdp_image::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,9 @@ pub struct SavedFlow {
     pub scheme: Scheme,
     /// Its steps.
     pub steps: usize,
+    /// The linear map that comes first, rows of `[L | t]` in RAS mm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<[[f64; 4]; 3]>,
     /// Control points at t = 0, RAS mm.
     pub control_points_mm: Vec<Position>,
     /// Their momenta at t = 0.
@@ -51,16 +54,31 @@ impl Flow {
         momenta: Vec<Position>,
     ) -> Self {
         let LddmmSettings { sigmas_mm, decay, metric, scheme, steps, .. } = settings.clone();
-        let flow =
-            SavedFlow { sigmas_mm, decay, metric, scheme, steps, control_points_mm, momenta };
+        let start = None;
+        let flow = SavedFlow {
+            sigmas_mm,
+            decay,
+            metric,
+            scheme,
+            steps,
+            start,
+            control_points_mm,
+            momenta,
+        };
         Self { saved: flow }
+    }
+
+    /// The same after a linear map.
+    pub(super) fn after(mut self, start: Option<Affine<Physical, Physical>>) -> Self {
+        self.saved.start = start.map(|map| *map.rows());
+        self
     }
 
     /// A deformation as it was saved.
     ///
     /// # Errors
     /// [`Error::Invalid`] for widths that are not positive, no steps, numbers that are not finite, and momenta that do
-    /// not fit the points.
+    /// not fit the points; [`Error::Singular`] for a linear map without an inverse.
     pub fn from_saved(saved: SavedFlow) -> Result<Self> {
         let SavedFlow { sigmas_mm, steps, control_points_mm: q, momenta: p, .. } = &saved;
         let finite = q.iter().chain(p).flatten().all(|v| v.is_finite());
@@ -71,7 +89,18 @@ impl Flow {
                 format!("{sigmas_mm:?}, {steps} steps, {} points, {} momenta", q.len(), p.len());
             return Err(Error::invalid(what, value, "the file is damaged; compute it again"));
         }
-        Ok(Self { saved })
+        let flow = Self { saved };
+        flow.start(Direction::Back)?;
+        Ok(flow)
+    }
+
+    /// The linear map before the flow; its inverse, which comes after the flow, on the way back.
+    fn start(&self, direction: Direction) -> Result<Option<Affine<Physical, Physical>>> {
+        let start = self.saved.start.map(Affine::from_rows);
+        match direction {
+            Direction::Forward => Ok(start),
+            Direction::Back => start.map(|map| map.inverse()).transpose(),
+        }
     }
 
     /// To be saved.
@@ -108,8 +137,7 @@ impl Flow {
     /// # Errors
     /// [`Error::Device`] when they cannot be read back.
     pub fn map_points(&self, points: &[Position]) -> Result<Vec<Position>> {
-        let place = (&Device::flex(), DType::F64);
-        carried(&self.path(place), points, place)
+        self.map_points_along(Direction::Forward, points)
     }
 
     /// Where points come from: the inverse map, the same geodesic backwards.
@@ -117,8 +145,31 @@ impl Flow {
     /// # Errors
     /// As [`Flow::map_points`].
     pub fn map_points_back(&self, points: &[Position]) -> Result<Vec<Position>> {
+        self.map_points_along(Direction::Back, points)
+    }
+
+    fn map_points_along(&self, direction: Direction, points: &[Position]) -> Result<Vec<Position>> {
         let place = (&Device::flex(), DType::F64);
-        carried(&self.path_back(place), points, place)
+        self.carried(direction, &self.path_along(direction, place), points, place)
+    }
+
+    /// Points along the path of a direction, with the linear map before or after it.
+    fn carried(
+        &self,
+        direction: Direction,
+        path: &Path,
+        points: &[Position],
+        place: TensorOptions,
+    ) -> Result<Vec<Position>> {
+        let start = self.start(direction)?;
+        let moved = |points: &[Position]| match &start {
+            Some(map) => points.iter().map(|&p| map.apply(p)).collect(),
+            None => points.to_vec(),
+        };
+        match direction {
+            Direction::Forward => carried(path, &moved(points), place),
+            Direction::Back => Ok(moved(&carried(path, points, place)?)),
+        }
     }
 
     /// The shape at the end.
@@ -153,7 +204,7 @@ impl Flow {
         let mut displacement = Vec::with_capacity(grid.len());
         for start in (0..grid.len()).step_by(CHUNK) {
             let here: Vec<Position> = (start..grid.len().min(start + CHUNK)).map(voxel).collect();
-            let there = carried(&path, &here, place)?;
+            let there = self.carried(direction, &path, &here, place)?;
             displacement.extend(there.iter().zip(&here).map(|(&a, &b)| crate::shape::sub(a, b)));
         }
         Ok(displacement)
@@ -191,15 +242,35 @@ impl PointMap for FlowMap {
         let (device, dtype) = (points.device(), points.dtype());
         let path = self.flow.path_along(self.direction, (&device, dtype));
         let count = points.dims()[0];
-        let chunks = (0..count).step_by(CHUNK).map(|start| {
-            path.carry_to_end(points.clone().narrow(0, start, CHUNK.min(count - start)))
-        });
+        let start = self.flow.start(self.direction).expect("it was inverted when it was read");
+        let moved = |points: Tensor<2>| match &start {
+            Some(map) => linear(points, map),
+            None => points,
+        };
+        let carried = |points: Tensor<2>| match self.direction {
+            Direction::Forward => path.carry_to_end(moved(points)),
+            Direction::Back => moved(path.carry_to_end(points)),
+        };
+        let chunks = (0..count)
+            .step_by(CHUNK)
+            .map(|from| carried(points.clone().narrow(0, from, CHUNK.min(count - from))));
         Tensor::cat(chunks.collect(), 0)
     }
 
     fn inverse(&self) -> Arc<dyn PointMap> {
         self.flow.as_map(self.direction.opposite())
     }
+}
+
+/// A linear map of `[N, 3]`, entry by entry: a product of matrices may round to fewer digits on a GPU.
+fn linear(points: Tensor<2>, map: &Affine<Physical, Physical>) -> Tensor<2> {
+    let place = (&points.device(), points.dtype());
+    let row = |c: usize| {
+        let [x, y, z, shift] = map.rows()[c];
+        let weights = to_tensor(&[[x, y, z]], place);
+        (points.clone() * weights).sum_dim(1).add_scalar(shift)
+    };
+    Tensor::cat(vec![row(0), row(1), row(2)], 1)
 }
 
 fn carried(path: &Path, points: &[Position], place: TensorOptions) -> Result<Vec<Position>> {

@@ -2,11 +2,13 @@
 
 use burn::tensor::Tensor;
 use ffdp_image::Result;
+use ffdp_image::image::{Affine, Physical};
 
 use super::flow::Flow;
 use super::minimise::{MomentaSearch, Observer};
 use super::path::Path;
 use super::settings::LddmmSettings;
+use super::start::LinearStart;
 use crate::attachment::{Attachment, Comparison};
 use crate::shape::{Position, Shape, ShapeTree};
 use crate::tensors::{TensorOptions, number, to_points, to_tensor};
@@ -20,13 +22,14 @@ pub struct Match {
     pub shape: Shape,
     /// The cost before every iteration and at the end.
     pub costs: Vec<f64>,
-    /// The attachment before and after, in its own unit.
+    /// The attachment before and after the deformation, in its own unit.
     pub attachment: [f64; 2],
     /// The energy `H` of the deformation in mm^2: half of its squared length.
     pub energy: f64,
 }
 
-/// Deforms `source` onto `target`. `start` are momenta to go on from, one for every control point.
+/// Deforms `source` onto `target`, after the linear start of the settings, which is part of the flow. `start` are momenta
+/// to go on from, one for every control point.
 ///
 /// # Errors
 /// Settings without meaning, shapes that cannot be compared, a device that fails.
@@ -38,6 +41,9 @@ pub fn match_shapes(
     observe: Observer,
 ) -> Result<Match> {
     settings.validate()?;
+    let start_map = start_map([source, target], settings)?;
+    let moved = start_map.map(|map| source.transformed(&map));
+    let source = moved.as_ref().unwrap_or(source);
     // Landmarks correspond point for point.
     let side = match settings.attachment {
         Attachment::Landmarks => 0.0,
@@ -60,12 +66,27 @@ pub fn match_shapes(
     let [before, after] = attachment;
     Ok(Match {
         energy: number(setting.energy(&p, settings))?,
-        flow: Flow::new(settings, to_points(setting.q.clone())?, to_points(p)?),
+        flow: Flow::new(settings, to_points(setting.q.clone())?, to_points(p)?).after(start_map),
         shape: source
             .with_points(to_points(path.carry_to_end(to_tensor(&source.points, place)))?)?,
         costs,
         attachment: [before?, after?],
     })
+}
+
+/// What is done to the source first.
+fn start_map(
+    [source, target]: [&Shape; 2],
+    settings: &LddmmSettings,
+) -> Result<Option<Affine<Physical, Physical>>> {
+    let map = match (settings.start, &settings.attachment) {
+        (LinearStart::None, _) => return Ok(None),
+        (start, Attachment::Landmarks) => start.of_pairs(&source.points, &target.points)?,
+        (start, _) => start.of_moments(source, target)?,
+    };
+    // Shapes are carried back by its inverse.
+    map.inverse()?;
+    Ok(Some(map))
 }
 
 /// A shape with its control points.

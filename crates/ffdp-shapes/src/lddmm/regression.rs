@@ -34,6 +34,7 @@ pub fn regression(
     observe: Observer,
 ) -> Result<Regression> {
     settings.validate()?;
+    settings.without_start()?;
     let times: Vec<f64> = observations.iter().map(|(time, _)| *time).collect();
     if times.is_empty() || !times.iter().all(|t| *t > 0.0 && t.is_finite()) {
         let fix = "count time from the baseline, which is no observation";

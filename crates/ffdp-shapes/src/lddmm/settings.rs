@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hamiltonian::{Hamiltonian, Metric};
 use super::path::Scheme;
+use super::start::LinearStart;
 use crate::attachment::Attachment;
 use crate::kernel::{Decay, Kernel};
 use crate::shape::{Shape, spacing};
@@ -21,6 +22,9 @@ pub struct LddmmSettings {
     pub sigmas_mm: Vec<f64>,
     /// How the kernel decays. Default: as a gaussian.
     pub decay: Decay,
+    /// What is done to the source first, of landmarks by their pairs, of other shapes by their moments. Of
+    /// [`match_shapes`](super::match_shapes). Default: nothing.
+    pub start: LinearStart,
     /// Classical or normalised kernels.
     pub metric: Metric,
     /// How unlike shapes are.
@@ -98,6 +102,21 @@ impl LddmmSettings {
         }
     }
 
+    /// Refuses a linear start where several shapes are deformed, or one onto several.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a start.
+    pub(super) fn without_start(&self) -> Result<()> {
+        match self.start {
+            LinearStart::None => Ok(()),
+            start => {
+                let because = "it is of one shape that is matched with another";
+                let fix = "align the shapes first";
+                Err(Error::without_effect(format_args!("start = {start:?}"), because, fix))
+            }
+        }
+    }
+
     /// What points cost that move.
     pub fn hamiltonian(&self) -> Hamiltonian {
         Hamiltonian { kernel: Kernel::sum_of(self.decay, &self.sigmas_mm), metric: self.metric }
@@ -110,6 +129,7 @@ impl Default for LddmmSettings {
         Self {
             sigmas_mm: vec![8.0, 4.0],
             decay: Decay::Gaussian,
+            start: LinearStart::None,
             metric: Metric::Classical,
             attachment: Attachment::Varifolds { sigmas_mm: vec![5.0, 2.5], oriented: true },
             fidelity: 100.0,

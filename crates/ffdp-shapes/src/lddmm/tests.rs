@@ -293,6 +293,62 @@ fn the_mean_of_two_spheres_lies_between_them() {
     assert!(atlas(&members[0], &members[..1], &settings, place, none).is_err());
 }
 
+/// A flow with its linear start against the same shapes moved by hand.
+#[test]
+fn a_linear_start_is_that_of_shapes_that_were_moved_first() {
+    let (s, c) = 0.8f64.sin_cos();
+    let away = Affine::from_parts([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]], [12.0, -7.0, 3.0]);
+    let surface = Shape::sphere(5.0, 2);
+    let cloud = Shape::cloud(Shape::sphere(5.0, 1).points).unwrap();
+    let varifolds = Attachment::Varifolds { sigmas_mm: vec![2.5, 1.2], oriented: true };
+    let none = &mut |_: &Iteration| ControlFlow::Continue(());
+    let device = Device::flex();
+    let place = (&device, DType::F64);
+    for (base, attachment) in [(surface, varifolds), (cloud, Attachment::Landmarks)] {
+        let (source, target) = (bent(&base).transformed(&away), bent(&bent(&base)));
+        let plain = LddmmSettings { iterations: 5, ..settings(attachment.clone()) };
+        let settings = LddmmSettings { start: LinearStart::Rigid, ..plain.clone() };
+        let found = match_shapes([&source, &target], &settings, place, None, none).unwrap();
+        let start = match attachment {
+            Attachment::Landmarks => settings.start.of_pairs(&source.points, &target.points),
+            _ => settings.start.of_moments(&source, &target),
+        };
+        let start = start.unwrap();
+        assert_eq!(found.flow.saved().start, Some(*start.rows()));
+        let moved = source.transformed(&start);
+        let by_hand = match_shapes([&moved, &target], &plain, place, None, none).unwrap();
+        assert_eq!(found.shape, by_hand.shape);
+        assert_eq!(found.flow.saved().momenta, by_hand.flow.saved().momenta);
+        assert!(found.costs.last() < found.costs.first(), "{:?}", found.costs);
+        // Without the start the shapes are farther apart than the deformation reaches.
+        let [with, without] = [&moved, &source].map(|s| surface_distance(s, &target).mean);
+        assert!(with < 0.2 * without, "{with} {without}");
+
+        // The map has it: points, tensors, files, and the way back.
+        let there = found.flow.map_points(&source.points).unwrap();
+        assert_eq!(there, by_hand.flow.map_points(&moved.points).unwrap());
+        let again = Flow::from_saved(found.flow.saved().clone()).unwrap();
+        let back = again.map_points_back(&there).unwrap();
+        let expected = by_hand.flow.map_points_back(&there).unwrap();
+        let inverse = start.inverse().unwrap();
+        assert_eq!(back, expected.iter().map(|&p| inverse.apply(p)).collect::<Vec<_>>());
+        for (direction, from, to) in
+            [(Direction::Forward, &source.points, &there), (Direction::Back, &there, &back)]
+        {
+            let points = crate::tensors::to_tensor(from, place);
+            let mapped = to_f64(again.as_map(direction).map(points));
+            let apart: Vec<f64> =
+                mapped.iter().zip(to.as_flattened()).map(|(a, b)| a - b).collect();
+            // Rounding of f64, of coordinates of 20 mm.
+            assert!(largest(&apart) < 1e-12, "{direction:?}: {}", largest(&apart));
+        }
+    }
+    let start = LddmmSettings { start: LinearStart::Rigid, ..settings(Attachment::Landmarks) };
+    let ball = Shape::sphere(5.0, 1);
+    let refused = atlas(&ball, &[ball.clone(), ball.clone()], &start, place, none).unwrap_err();
+    assert!(refused.to_string().contains("start = Rigid"), "{refused}");
+}
+
 #[test]
 fn damaged_flows_and_settings_are_refused() {
     let saved = SavedFlow {
@@ -301,6 +357,7 @@ fn damaged_flows_and_settings_are_refused() {
         metric: Metric::Classical,
         scheme: Scheme::Rk2,
         steps: 4,
+        start: None,
         control_points_mm: vec![[0.0; 3]],
         momenta: vec![[0.0; 3]],
     };
@@ -309,6 +366,7 @@ fn damaged_flows_and_settings_are_refused() {
         SavedFlow { sigmas_mm: vec![0.0], ..saved.clone() },
         SavedFlow { steps: 0, ..saved.clone() },
         SavedFlow { momenta: vec![], ..saved.clone() },
+        SavedFlow { start: Some([[1.0, 0.0, 0.0, 0.0]; 3]), ..saved.clone() },
         SavedFlow { momenta: vec![[f64::NAN; 3]], ..saved },
     ] {
         assert!(Flow::from_saved(wrong).is_err());

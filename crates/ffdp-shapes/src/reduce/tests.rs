@@ -1,10 +1,11 @@
-//! Exact cases, dense sums in f64, finite differences to the second order.
+//! Exact cases, dense sums in f64, finite differences to the third order.
 
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Int, Tensor};
 use ffdp_kit::testing::{assert_close, gradcheck, normal, tensor, to_f64, uniform};
 
+use super::SLOTS;
 use crate::formula::Role;
 use crate::{
     Directions, Formula, Kernel, Ranges, directed_product, kernel_product, kernel_product_to_x,
@@ -98,12 +99,20 @@ fn check_gradients(
     size: [usize; 2],
     f: impl Fn(&[Tensor<2>]) -> Tensor<2>,
 ) {
+    check_gradients_at(name, &values_of(formula, size, 11), &dims_of(formula, size), f);
+}
+
+/// The same at `values` of the shapes `dims`.
+fn check_gradients_at(
+    name: &str,
+    values: &[Vec<f64>],
+    dims: &[[usize; 2]],
+    f: impl Fn(&[Tensor<2>]) -> Tensor<2>,
+) {
     const NAMES: [&str; 8] = ["0", "1", "2", "3", "4", "5", "6", "7"];
-    let dims = dims_of(formula, size);
-    let values = values_of(formula, size, 11);
-    let checks = gradcheck(&NAMES[..dims.len()], &values, 1e-3, |values| {
+    let checks = gradcheck(&NAMES[..dims.len()], values, 1e-3, |values| {
         let device = Device::flex().autodiff();
-        let tensors = values.iter().zip(&dims);
+        let tensors = values.iter().zip(dims);
         let tensors: Vec<Tensor<2>> = tensors
             .map(|(values, dims)| tensor(values, *dims, &device, DType::F64).require_grad())
             .collect();
@@ -161,6 +170,39 @@ fn gradients_of_gradients_agree_with_differences() {
             check_gradients(&name, &gradient, [3, 4], |tensors| gradient.sum(tensors));
         }
     }
+}
+
+/// Values between 1 and 1.4, of the second variable between 0.1 and 0.5: points lie 0.7 or more apart, so that steps of
+/// 0.001 are small to what a distance's third derivatives change over, and none crosses the edge of a maximum.
+fn values_apart(dims: &[[usize; 2]]) -> Vec<Vec<f64>> {
+    let values = dims.iter().enumerate().map(|(slot, [n, d])| {
+        let low = if slot == 1 { 0.1 } else { 1.0 };
+        let value = |k: usize| low + 0.4 * ((k + 1) as f64 * 0.618034 + slot as f64 * 0.37).fract();
+        (0..n * d).map(value).collect()
+    });
+    values.collect()
+}
+
+#[test]
+fn third_derivatives_agree_with_differences() {
+    let (mut checked, mut zero) = (0, 0);
+    for (name, formula) in formulas() {
+        let count = formula.variables().len();
+        // The tape's variable is the third more, and eight fit.
+        let pairs = (0..count).flat_map(|first| (first..count).map(move |second| [first, second]));
+        for [first, second] in pairs.filter(|_| count + 3 <= SLOTS) {
+            let curvature = formula.gradient(&[first]).gradient(&[second]);
+            let name = format!("{name}, gradient to {first} and {second}");
+            let dims = dims_of(&curvature, [2, 3]);
+            let values = values_apart(&dims);
+            check_gradients_at(&name, &values, &dims, |tensors| curvature.sum(tensors));
+            let tensors: Vec<_> = values.iter().zip(&dims).map(|(v, dims)| cpu(v, *dims)).collect();
+            checked += 1;
+            zero += usize::from(to_f64(curvature.sum(&tensors)).iter().all(|v| *v == 0.0));
+        }
+    }
+    // Of seven kernels, six with widths, and a formula of three variables; products are linear in what they weight.
+    assert_eq!((checked, zero), (6 * 10 + 6 + 6, 7), "second derivatives, and those that are 0");
 }
 
 #[test]

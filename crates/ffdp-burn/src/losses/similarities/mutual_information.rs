@@ -50,7 +50,8 @@ pub struct MiSettings {
     /// Bins of each image's intensities, 8 to 256. Default 32 (FFDP paper).
     pub bins: usize,
     /// How a voxel's vote is spread over them: `linear`, `bspline3` or `{ gaussian = { sigma_bins = 0.5 } }`. Default:
-    /// the cubic B-spline (Mattes et al. 2003).
+    /// the cubic B-spline (Mattes et al. 2003). Votes for whole bins have no gradient: only the finite differences of `ffd`
+    /// count them.
     pub kernel: ParzenKernel,
     /// Whether every vote is spread, or the finished table: `exact` or `approximate`, the faster of the FFDP paper. Default
     /// `exact`.

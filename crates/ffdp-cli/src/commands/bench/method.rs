@@ -92,13 +92,27 @@ fn stage(name: &str) -> Option<Stage> {
 impl BenchMethod {
     /// The settings of the engine at a spacing; `None` where it does nothing.
     pub fn settings(self, spacing_mm: f64) -> Option<Settings> {
+        self.settings_on(spacing_mm, levels(spacing_mm))
+    }
+
+    /// The settings of shorter and longer runs, which end after a quarter and after all iterations of each level but the
+    /// last, and after a quarter of the last; none of a method that has no such levels.
+    pub fn shorter(self, spacing_mm: f64) -> Vec<Settings> {
+        let (Self::Stage(_) | Self::Baseline) = self else { return Vec::new() };
+        let whole = self.settings(spacing_mm);
+        let cuts = cut(&levels(spacing_mm)).into_iter();
+        let shorter = cuts.filter_map(|levels| self.settings_on(spacing_mm, levels));
+        shorter.filter(|settings| Some(settings) != whole.as_ref()).collect()
+    }
+
+    fn settings_on(self, spacing_mm: f64, levels: Vec<LevelSettings>) -> Option<Settings> {
         let name = match self {
             Self::Identity | Self::Network | Self::Patches => return None,
             Self::Affine => return Some(affine(spacing_mm)),
             Self::Upsampled | Self::Baseline => REFERENCE,
             Self::Stage(name) => name,
         };
-        let stage = stage(name)?.with_levels(levels(spacing_mm));
+        let stage = stage(name)?.with_levels(levels);
         Some(Settings { stages: vec![stage], ..Settings::default() })
     }
 
@@ -151,6 +165,16 @@ fn levels(spacing_mm: f64) -> Vec<LevelSettings> {
     SCHEDULE.iter().filter_map(level).chain(own).collect()
 }
 
+/// The first levels, the last of them with a quarter and with all of its iterations.
+fn cut(levels: &[LevelSettings]) -> Vec<Vec<LevelSettings>> {
+    let ended = |(at, level): (usize, &LevelSettings)| {
+        let last = [level.iterations.div_ceil(4), level.iterations];
+        let last = last.map(|iterations| LevelSettings { iterations, ..*level });
+        last.map(|last| levels[..at].iter().copied().chain([last]).collect())
+    };
+    levels.iter().enumerate().flat_map(ended).collect()
+}
+
 /// The linear stages of the default preset, on levels of the same size in mm at any resolution.
 fn affine(spacing_mm: f64) -> Settings {
     let finer = (LINEAR_UNIT_MM / spacing_mm).clamp(1.0, LARGEST_SHRINK / 8.0);
@@ -177,6 +201,28 @@ mod tests {
         assert_eq!(of(0.25), SCHEDULE);
         assert_eq!(of(1.2), [(4.0, 200), (2.0, 200), (1.2, 200)]);
         assert_eq!(of(6.0), [(6.0, 200)]);
+    }
+
+    #[test]
+    fn shorter_runs_end_within_and_after_each_level() {
+        let ends = |method: BenchMethod| -> Vec<Vec<usize>> {
+            let stages = method.shorter(1.0).into_iter().flat_map(|settings| settings.stages);
+            let levels = stages.map(|stage| match stage {
+                Stage::Greedy(greedy) => greedy.levels,
+                Stage::Svf(svf) => svf.levels,
+                other => panic!("{other:?}"),
+            });
+            levels.map(|levels| levels.iter().map(|level| level.iterations).collect()).collect()
+        };
+        let expected = [vec![50], vec![200], vec![200, 50], vec![200, 200], vec![200, 200, 50]];
+        for method in
+            [BenchMethod::Stage("greedy"), BenchMethod::Stage("svf"), BenchMethod::Baseline]
+        {
+            assert_eq!(ends(method), expected, "{method}");
+        }
+        for method in [BenchMethod::Identity, BenchMethod::Affine, BenchMethod::Stage("discrete")] {
+            assert!(method.shorter(1.0).is_empty(), "{method}");
+        }
     }
 
     #[test]

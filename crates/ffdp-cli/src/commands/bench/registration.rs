@@ -18,7 +18,7 @@ use ffdp_train::predict::{CheckpointChoice, Predictor};
 use super::cost::{Cost, Meter, TimedTransform, measured};
 use super::method::BenchMethod;
 use super::pairs::{self, Pair};
-use super::results::{Key, Results, Row};
+use super::results::{CurvePoint, Key, Results, Row};
 use super::scores::{Images, Scores};
 use super::{plots, tables};
 use crate::commands::register::shortened;
@@ -49,7 +49,7 @@ Written to the output folder:
   results.csv               the same for other programs
   labels.csv                each label of each row
   tables.md                 means over the pairs: accuracy, efficiency, definitions
-  accuracy_over_time.svg    and accuracy_over_memory.svg
+  accuracy_over_time.svg    and accuracy_over_memory.svg, with --curve dice_over_time.svg
 
 On a GPU each method is run for two iterations a level before it is timed, so that no kernel is compiled \
 in the measured time.";
@@ -76,6 +76,10 @@ pub struct RegistrationArguments {
     /// Names of the labels: a table (CSV, TSV, ITK-SNAP, FreeSurfer). As ffdp register takes it.
     #[arg(long, value_name = "FILE")]
     label_names: Option<PathBuf>,
+    /// Dice over time, too: methods with levels are also ended sooner. Each is run again for every level, after a quarter and
+    /// after all of its iterations. Written as dice_over_time.svg and the entry `curve` of the rows.
+    #[arg(long)]
+    curve: bool,
     /// Device to compute on; it must be compiled in.
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value = DeviceChoice::AUTO)]
     device: DeviceChoice,
@@ -93,6 +97,14 @@ impl RegistrationArguments {
             let given = format!("--model {}", model.display());
             let because = "no method that was asked for predicts by a network";
             return Err(Error::without_effect(given, because, "add network to --methods").into());
+        }
+        let levels = |method: &BenchMethod| {
+            pairs.iter().any(|pair| !method.shorter(pair.spacing_mm).is_empty())
+        };
+        if self.curve && !methods.iter().any(levels) {
+            let because = "no method that was asked for ends after levels";
+            let fix = "add greedy or baseline to --methods";
+            return Err(Error::without_effect("--curve", because, fix).into());
         }
         // Of several resolutions of a pair, those but the coarsest.
         let finer = |pair: &Pair| {
@@ -160,6 +172,7 @@ pub fn run(request: &RegistrationArguments) -> Result<()> {
     for (name, plot) in [
         ("accuracy_over_time.svg", plots::accuracy_over_time(rows)),
         ("accuracy_over_memory.svg", plots::accuracy_over_memory(rows)),
+        ("dice_over_time.svg", plots::dice_over_time(rows)),
     ] {
         plot.map(|svg| write_text(&folder.join(name), &svg)).transpose()?;
     }
@@ -198,10 +211,40 @@ impl<'a> Bench<'a> {
             let start = Instant::now();
             let scores = Scores::of(&map, method.deforms(), &images, &ids, &self.device)?;
             self.say(pair, &name, &scores, cost, start.elapsed().as_secs_f64());
+            let curve = match self.request.curve {
+                true => self.curve(method, pair, &images, &ids)?,
+                false => Vec::new(),
+            };
             let row = Row::new(self.key(pair, &name), &scores, cost, inputs);
-            self.results.push(row)?;
+            self.results.push(Row { curve, ..row })?;
         }
         Ok(())
+    }
+
+    /// What a method has reached when it is ended sooner. Its kernels are compiled.
+    fn curve(
+        &self,
+        method: BenchMethod,
+        pair: &Pair,
+        images: &Images,
+        ids: &[i32],
+    ) -> Result<Vec<CurvePoint>> {
+        let ended = |settings: Settings| -> Result<CurvePoint> {
+            let settings = method.by_its_operations(settings);
+            let (map, cost) = measured(&self.device, |meter| {
+                TimedTransform::of(&find(images, &settings, &self.device, meter)?)
+            })?;
+            let dice = Scores::of(&map, method.deforms(), images, ids, &self.device)?.dice;
+            Ok(CurvePoint { seconds: cost.seconds, dice })
+        };
+        method.shorter(pair.spacing_mm).into_iter().map(ended).collect()
+    }
+
+    /// Whether a row is to have a curve that it lacks.
+    fn lacks_curve(&self, method: BenchMethod, key: Key) -> bool {
+        let row = self.results.rows().iter().find(|row| row.key() == key);
+        let lacks = row.is_some_and(|row| row.curve.is_empty());
+        self.request.curve && lacks && !method.shorter(key.spacing_mm).is_empty()
     }
 
     /// The methods of the rows of a pair that are missing or of files that were changed since, and their names in the
@@ -228,7 +271,8 @@ impl<'a> Bench<'a> {
         let mut missing: Vec<(BenchMethod, String)> = Vec::new();
         for (method, name) in named {
             let inputs = self.inputs(method, pair);
-            let is_there = self.results.has(self.key(pair, &name), &inputs)?;
+            let is_there = self.results.has(self.key(pair, &name), &inputs)?
+                && !self.lacks_curve(method, self.key(pair, &name));
             // A method may be asked for twice.
             if !is_there && missing.iter().all(|(_, other)| *other != name) {
                 missing.push((method, name));

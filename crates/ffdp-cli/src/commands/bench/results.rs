@@ -45,12 +45,24 @@ pub struct Row {
     pub cpu_seconds: Option<f64>,
     pub peak_memory_bytes: Option<u64>,
     pub gb_hours: Option<f64>,
+    /// The method ended sooner and sooner, the shortest run first; nothing unless it was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<CurvePoint>,
     /// The files that it was made of; nothing in rows of other programs and of older versions.
     #[serde(default, skip_serializing_if = "Inputs::is_empty")]
     pub inputs: Inputs,
     /// Each label; nothing in rows of other programs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub of_labels: Vec<LabelScore>,
+}
+
+/// A run that was ended sooner than that of its row.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CurvePoint {
+    /// As the row has them, all of the run.
+    pub seconds: f64,
+    pub dice: f64,
 }
 
 /// What identifies a row.
@@ -87,6 +99,7 @@ impl Row {
             cpu_seconds: cost.and_then(|cost| cost.cpu_seconds),
             peak_memory_bytes,
             gb_hours: both.map(|(bytes, seconds)| bytes as f64 / 1e9 * seconds / 3600.0),
+            curve: Vec::new(),
             inputs,
             of_labels: scores.of_labels.clone(),
         }

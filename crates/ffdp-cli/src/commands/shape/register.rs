@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use burn::tensor::{DType, Device};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use ffdp_burn::transform::{Composite, Displacement, Step, write_transform};
-use ffdp_image::image::{Affine, Geometry};
+use ffdp_image::image::{Affine, Geometry, Physical};
 use ffdp_image::io::images::header;
 use ffdp_image::io::write_text;
 use ffdp_image::metrics::jacobian;
 use ffdp_shapes::files::{read_shape, write_shape, write_shape_with};
-use ffdp_shapes::lddmm::{Direction, Flow, Iteration, LddmmSettings, Match, match_shapes};
+use ffdp_shapes::lddmm::{
+    Direction, Flow, Iteration, LddmmSettings, LinearStart, Match, match_shapes,
+};
 use ffdp_shapes::shape::{self_intersections, surface_distance};
 use ffdp_shapes::tensors::to_points;
 use ffdp_shapes::{Position, Shape, ShapeTree};
@@ -53,6 +55,10 @@ pub struct RegisterShapes {
     output: PathBuf,
     #[command(flatten)]
     method: MethodArguments,
+    /// Align the source first by a linear map [default: none]. Found from the pairs of landmarks, or from centres and principal
+    /// axes of other shapes. It is a part of flow.json.
+    #[arg(long, value_enum, value_name = "HOW")]
+    start: Option<StartChoice>,
     /// Image of the target: the deformation of its grid is written as warp.nii.gz.
     #[arg(short, long, value_name = "IMAGE")]
     reference: Option<PathBuf>,
@@ -66,11 +72,36 @@ pub struct RegisterShapes {
     run: RunArguments,
 }
 
+/// What is done to the source before it is deformed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum StartChoice {
+    /// Nothing.
+    None,
+    /// Turned and moved.
+    Rigid,
+    /// Turned, moved and scaled alike in all directions.
+    Similarity,
+    /// Turned, moved, scaled and sheared; of shapes that are no landmarks scaled along their axes.
+    Affine,
+}
+
+impl From<StartChoice> for LinearStart {
+    fn from(choice: StartChoice) -> Self {
+        match choice {
+            StartChoice::None => Self::None,
+            StartChoice::Rigid => Self::Rigid,
+            StartChoice::Similarity => Self::Similarity,
+            StartChoice::Affine => Self::Affine,
+        }
+    }
+}
+
 /// Deforms, and writes what was found.
 pub fn run(request: &RegisterShapes) -> Result<()> {
     let printer = request.run.printer();
     let (source, target) = (request.moving.read()?, request.fixed.read()?);
-    let settings = request.method.settings(&source, &target)?;
+    let mut settings = request.method.settings(&source, &target)?;
+    settings.start = request.start.map_or(settings.start, LinearStart::from);
     let grid = request.reference.as_deref().map(header).transpose()?.map(|h| h.geometry);
     let carried: Vec<Shape> = request.carry.iter().map(read_shape).collect::<Result<_, _>>()?;
     let folder = &request.output;
@@ -143,7 +174,7 @@ impl Results<'_> {
             "attachment": { "before": found.attachment[0], "after": found.attachment[1] },
             "energy_mm2": found.energy, "costs": found.costs, "seconds": self.seconds,
             "self_intersections": { "before": crossings[0], "after": crossings[1] },
-            "carried_grid": carried,
+            "start": found.flow.saved().start, "carried_grid": carried,
             "control_points": found.flow.saved().momenta.len(), "warnings": warnings,
         });
         write_text(&folder.join("metrics.json"), &format!("{metrics:#}\n"))?;
@@ -190,7 +221,20 @@ impl Results<'_> {
                 ),
             ),
         ];
-        rows.map(|(name, value)| (name.to_string(), value)).into()
+        let start = self.start().map(|start| ("linear start", start));
+        let rows = start.into_iter().chain(rows);
+        rows.map(|(name, value)| (name.to_string(), value)).collect()
+    }
+
+    /// What the linear start did.
+    fn start(&self) -> Option<String> {
+        let map: Affine<Physical, Physical> = Affine::from_rows(self.found.flow.saved().start?);
+        let moved = self.source.points.iter().map(|&p| {
+            let q = map.apply(p);
+            (0..3).map(|i| (q[i] - p[i]).powi(2)).sum::<f64>().sqrt()
+        });
+        let mean = moved.sum::<f64>() / self.source.points.len() as f64;
+        Some(format!("{mean:.2} mm on average, volumes times {:.3}", map.determinant()))
     }
 
     /// What the flow does to a grid around the source, which it carries along.
