@@ -46,6 +46,15 @@ fn pair_of(size: usize, seed: u64) -> Pair {
     pair(&PhantomSettings::with_size([size; 3]), seed).expect("valid settings")
 }
 
+/// The same around a head that just fits a grid of any extents: planes along z for several processes or shards, and few
+/// voxels across.
+fn tall_pair_of(size: [usize; 3], seed: u64) -> Pair {
+    const HEAD_MM: [f64; 3] = [156.0, 200.0, 168.0];
+    let spacing_mm = Some([0, 1, 2].map(|axis| 1.08 * HEAD_MM[axis] / size[axis] as f64));
+    let settings = PhantomSettings { spacing_mm, ..PhantomSettings::with_size(size) };
+    pair(&settings, seed).expect("valid settings")
+}
+
 /// Masks of both images: their labels, as far as some plane across x in the middle.
 fn half_heads(pair: &Pair) -> [Volume; 2] {
     [&pair.fixed, &pair.moving].map(|side| {
@@ -61,6 +70,12 @@ fn half_heads(pair: &Pair) -> [Volume; 2] {
 fn short() -> GreedySettings {
     let level = |shrink, iterations| LevelSettings { shrink, iterations };
     GreedySettings { levels: vec![level(2.0, 40), level(1.0, 30)], ..GreedySettings::default() }
+}
+
+/// Two levels with so few iterations that a place can be compared with another: what differs shows in the first ones.
+fn brief() -> GreedySettings {
+    let level = |shrink, iterations| LevelSettings { shrink, iterations };
+    GreedySettings { levels: vec![level(2.0, 12), level(1.0, 6)], ..GreedySettings::default() }
 }
 
 /// No penalty, and the smoothing of FireANTs: less than by default.

@@ -26,7 +26,8 @@ fn a_pair_from_ome_zarr_is_registered_as_from_nifti_to_the_bit() {
         for (end, format) in [("nii.gz", "nifti"), ("zarr", "ome-zarr")] {
             let [fixed, moving] = labels(end);
             let files = ["--fixed-labels", &fixed, "--moving-labels", &moving];
-            let more = [&files, slabs, &["--format", format]].concat();
+            let few = ["--shrink", "2,1", "--iterations", "8,4", "--format", format];
+            let more = [&files, slabs, &few].concat();
             let [fixed, moving] = ["fixed", "moving"].map(|name| format!("{name}.{end}"));
             register(&folder, &fixed, &moving, &out(end), &more).succeeded();
         }

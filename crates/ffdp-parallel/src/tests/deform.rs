@@ -126,8 +126,8 @@ pub(super) fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
 
 #[test]
 fn thirty_iterations_end_where_the_serial_ones_do() {
-    let images = phantoms([26, 30, 28], DType::F32);
-    let size = [28, 30, 26];
+    let images = phantoms([18, 20, 28], DType::F32);
+    let size = [28, 20, 18];
     // Every measure along one axis: shorter runs have all of them along each.
     let cuts = [(Axis::Z, 2), (Axis::Y, 5), (Axis::X, 8), (Axis::Y, 3)];
     for (measure, (axis, shards)) in measures().into_iter().zip(cuts) {
@@ -351,17 +351,20 @@ pub(super) fn contents(plain: &DeformImages) -> [(&'static str, DeformImages); 3
     [("plain", plain.clone()), ("channels", channels), ("masks", masked)]
 }
 
-/// Every cell of methods, optimisers and penalties times similarities times contents, in two or in many thin shards in
-/// turn: how many there are is one code for all cells.
+/// Every cell of methods, optimisers and penalties times similarities, half of them with two channels and the other half
+/// with masks too; in two or in many thin shards in turn: how many there are is one code for all cells.
 #[test]
 fn all_combinations_are_the_serial_ones_but_for_rounding() {
     let plain = phantoms([14, 13, 17], DType::F64);
     for (i, (content, images)) in contents(&plain).into_iter().enumerate() {
         for (j, (name, variant)) in variants().into_iter().enumerate() {
             for (k, measure) in measures().into_iter().enumerate() {
+                if i > 0 && (i + j + k) % 2 == 1 {
+                    continue;
+                }
                 let options = DeformOptions { measure, ..variant };
                 let [losses, field] = serial(&images, &options, 3);
-                let cuts = [&[9, 8][..], &[1, 5, 1, 2, 8]][(i + j + k) % 2];
+                let cuts = [&[9, 8][..], &[1, 5, 1, 2, 8]][(i + j + k / 2) % 2];
                 let layout = Layout::uneven([17, 13, 14], Axis::Z, cuts).unwrap();
                 let [got, found] = on_shards(&images, (&layout, &layout), &options, 3);
                 let label = format!("{name}, {measure:?}, {content}, {cuts:?}");

@@ -123,7 +123,9 @@ fn the_same_channel_twice_is_the_channel() {
     ] {
         let levels = vec![LevelSettings { shrink: 1.0, iterations: 8 }];
         let greedy = GreedySettings { similarity: similarity.clone(), levels, ..short() };
-        for stage in methods(&greedy) {
+        // Every similarity with the first method, and every method with squares: neither knows of the other.
+        let count = if similarity == Similarity::Mse { 3 } else { 1 };
+        for stage in methods(&greedy).into_iter().take(count) {
             let once = found(&Problem::new(fixed, moving), stage.clone());
             let more_channels = vec![[(&fixed2).into(), (&moving2).into()]];
             let problem = Problem { more_channels, ..Problem::new(fixed, moving) };

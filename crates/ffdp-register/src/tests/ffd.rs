@@ -20,14 +20,20 @@ fn level(shrink: f64, iterations: usize) -> LevelSettings {
     LevelSettings { shrink, iterations }
 }
 
-/// The acceptance of the specification: 48^3 voxels, waves of 3 voxels, control points 6 voxels apart in the end.
-fn waves() -> ([Volume; 2], Vec<f32>) {
-    const SIZE: usize = 48;
-    let settings = PhantomSettings { noise: 0.0, ..PhantomSettings::with_size([SIZE; 3]) };
+/// The acceptance of the specification is 48^3 voxels, waves of 3 voxels, control points 6 voxels apart in the end; on
+/// fewer voxels, waves are as long and as high in proportion.
+const ACCEPTANCE: usize = 48;
+
+/// Of the other optimisers and gradients.
+const SMALL: usize = 32;
+
+fn waves(size: usize) -> ([Volume; 2], Vec<f32>) {
+    let settings = PhantomSettings { noise: 0.0, ..PhantomSettings::with_size([size; 3]) };
     let moving = subject(&settings, 4).expect("valid settings").image;
     let wave = |along: usize| {
-        let phase = |i: usize| std::f64::consts::TAU * i as f64 / (SIZE - 1) as f64;
-        move |p: [usize; 3]| (3.0 * phase(p[along]).sin()) as f32
+        let phase = move |i: usize| std::f64::consts::TAU * i as f64 / (size - 1) as f64;
+        let high = size as f64 / 16.0;
+        move |p: [usize; 3]| (high * phase(p[along]).sin()) as f32
     };
     let geometry = moving.geometry.clone();
     let component = |c: usize| {
@@ -36,15 +42,15 @@ fn waves() -> ([Volume; 2], Vec<f32>) {
         (0..geometry.len()).map(move |offset| wave(geometry.index_of(offset)))
     };
     let field: Vec<f32> = (0..3).flat_map(component).collect();
-    let tensor = upload(field.clone(), [1, 3, SIZE, SIZE, SIZE], &Device::flex());
+    let tensor = upload(field.clone(), [1, 3, size, size, size], &Device::flex());
     let displacement = Displacement::new(tensor, geometry.clone()).expect("sizes match");
     let warps = Composite::new(vec![Step::Displacement(displacement)]);
     let fixed = warps.warp(&moving, &geometry, &Device::flex()).expect("good input");
     ([fixed, moving], field)
 }
 
-fn of_waves() -> FfdSettings {
-    let [fixed, _] = waves().0;
+fn of_waves(size: usize) -> FfdSettings {
+    let [fixed, _] = waves(size).0;
     FfdSettings {
         levels: vec![level(4.0, 60), level(2.0, 60), level(1.0, 60)],
         spacing_mm: fixed.geometry.spacing_mm.map(|mm| 6.0 * mm),
@@ -53,8 +59,8 @@ fn of_waves() -> FfdSettings {
 }
 
 /// Mean error in voxels where the fixed image is not empty, and the result.
-fn error_of(settings: FfdSettings) -> (f64, Registration) {
-    let ([fixed, moving], field) = waves();
+fn error_of(size: usize, settings: FfdSettings) -> (f64, Registration) {
+    let ([fixed, moving], field) = waves(size);
     let result = found(&Problem::new(&fixed, &moving), Stage::Ffd(settings));
     let got = warp(&result).to_vec().expect("readable");
     let inside = |p: usize| fixed.data[p] > 0.05;
@@ -62,7 +68,7 @@ fn error_of(settings: FfdSettings) -> (f64, Registration) {
         "error {:.3} -> {:.3} voxels, folds {}, loss {:.5} -> {:.5}, iterations {:?}",
         mean_distance(&vec![0.0; got.len()], &field, inside),
         mean_distance(&got, &field, inside),
-        jacobian(&got, [48; 3]).expect("sizes match").true_folds,
+        jacobian(&got, [size; 3]).expect("sizes match").true_folds,
         result.loss_before,
         result.loss_after,
         result.stages[0].levels.iter().map(|level| level.losses.len()).collect::<Vec<_>>(),
@@ -72,7 +78,7 @@ fn error_of(settings: FfdSettings) -> (f64, Registration) {
 
 #[test]
 fn waves_are_found_and_by_three_levels_better_than_by_one() {
-    let (error, result) = error_of(of_waves());
+    let (error, result) = error_of(ACCEPTANCE, of_waves(ACCEPTANCE));
     for level in &result.stages[0].levels {
         assert!(level.losses.is_sorted_by(|a, b| a > b), "{:?}", level.losses);
     }
@@ -80,44 +86,47 @@ fn waves_are_found_and_by_three_levels_better_than_by_one() {
     assert!(error < 0.15, "{error}");
     // The valley is the same; on the finest level alone the way there is longer.
     let levels = vec![level(4.0, 15), level(2.0, 15), level(1.0, 5)];
-    let (of_three, _) = error_of(FfdSettings { levels, ..of_waves() });
-    let (of_one, _) = error_of(FfdSettings { levels: vec![level(1.0, 5)], ..of_waves() });
+    let (of_three, _) = error_of(ACCEPTANCE, FfdSettings { levels, ..of_waves(ACCEPTANCE) });
+    let (of_one, _) =
+        error_of(ACCEPTANCE, FfdSettings { levels: vec![level(1.0, 5)], ..of_waves(ACCEPTANCE) });
     assert!(of_three < of_one, "{of_three} {of_one}");
 }
 
 #[test]
 fn the_steepest_descent_of_the_paper_goes_downhill() {
-    let settings = FfdSettings { optimizer: OptimizerSettings::Sgd, ..of_waves() };
-    let (error, result) = error_of(settings);
+    let settings = FfdSettings { optimizer: OptimizerSettings::Sgd, ..of_waves(SMALL) };
+    let (error, result) = error_of(SMALL, settings);
     for level in &result.stages[0].levels {
         assert!(level.losses.is_sorted_by(|a, b| a > b), "{:?}", level.losses);
     }
-    assert!(error < 1.0, "{error}");
+    // Measured: 0.249 of 2.47 before.
+    assert!(error < 0.5, "{error}");
 }
 
 #[test]
 fn adam_moves_control_points() {
     let optimizer = OptimizerSettings::Adam(AdamSettings::default());
     let (error, result) =
-        error_of(FfdSettings { optimizer, learning_rate_voxels: 0.25, ..of_waves() });
+        error_of(SMALL, FfdSettings { optimizer, learning_rate_voxels: 0.25, ..of_waves(SMALL) });
     assert!(result.exact().is_some());
-    assert!(error < 0.5, "{error}");
+    // Measured: 0.035 of 2.47 before.
+    assert!(error < 0.2, "{error}");
 }
 
 #[test]
 fn the_finite_differences_of_the_paper_find_the_waves_too() {
     let settings = FfdSettings {
-        levels: vec![level(4.0, 15), level(2.0, 15)],
+        levels: vec![level(4.0, 12), level(2.0, 8)],
         gradient: SplineGradient::FiniteDifferences,
         optimizer: OptimizerSettings::Sgd,
-        ..of_waves()
+        ..of_waves(SMALL)
     };
-    let (error, result) = error_of(settings);
+    let (error, result) = error_of(SMALL, settings);
     for level in &result.stages[0].levels {
         assert!(level.losses.is_sorted_by(|a, b| a > b), "{:?}", level.losses);
     }
-    // Of 3.7 before.
-    assert!(error < 1.5, "{error}");
+    // Of 2.47 before.
+    assert!(error < 1.0, "{error}");
 }
 
 #[test]
@@ -197,12 +206,13 @@ fn splines_are_added_to_what_another_stage_found() {
 
 #[test]
 fn a_known_warp_is_found_by_every_similarity() {
-    let pair = pair_of(48, 3);
-    // Error in voxels, of 2.04, as measured.
+    const SIZE: usize = 36;
+    let pair = pair_of(SIZE, 3);
+    // Error in voxels, of 1.53, as measured.
     for (similarity, measured) in [
-        (GreedySettings::default().similarity, 0.341),
-        (Similarity::Mse, 0.319),
-        (FfdSettings::default().similarity, 0.463),
+        (GreedySettings::default().similarity, 0.400),
+        (Similarity::Mse, 0.342),
+        (FfdSettings::default().similarity, 0.514),
     ] {
         let settings = FfdSettings {
             levels: vec![level(4.0, 40), level(2.0, 40), level(1.0, 30)],
@@ -214,7 +224,7 @@ fn a_known_warp_is_found_by_every_similarity() {
         let result = found(&problem, Stage::Ffd(settings));
         let field = warp(&result).to_vec().expect("readable");
         let error = mean_error(&field, &pair);
-        let report = jacobian(&field, [48; 3]).expect("sizes match");
+        let report = jacobian(&field, [SIZE; 3]).expect("sizes match");
         println!("{similarity:?}: {error:.3} voxels, folds {}", report.true_folds);
         assert!(error < MORE * measured, "{similarity:?}: {error}");
         assert_eq!(report.true_folds, 0, "{similarity:?}");

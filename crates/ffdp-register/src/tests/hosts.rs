@@ -8,7 +8,7 @@ use std::thread;
 use burn::tensor::Device;
 
 use super::slabs::{FIELD_VOXELS, LOSS, WARPED, furthest};
-use super::{only, pair_of, register_slabs};
+use super::{only, pair_of, register_slabs, tall_pair_of};
 use crate::{
     LevelSettings, Observer, Outcome, Placement, Preset, Problem, Registration, Settings, Silent,
     Stage, methods::GreedySettings, report::Progress, result::Folding,
@@ -143,19 +143,19 @@ fn compare(label: &str, pair: &Pair, settings: &Settings, shards: &[usize], boun
 
 #[test]
 fn processes_find_what_one_finds() {
-    let pair = pair_of(48, 3);
+    let pair = tall_pair_of([28, 30, 48], 3);
     for shards in [&[1, 1][..], &[1, 2], &[1, 1, 1]] {
         compare("greedy", &pair, &only(few()), shards, FIELD_VOXELS);
     }
-    let pair = pair_of(64, 3);
+    let pair = tall_pair_of([30, 28, 64], 3);
     let level = LevelSettings { shrink: 1.0, iterations: 6 };
     let fine = GreedySettings { levels: vec![level], ..GreedySettings::default() };
-    compare("greedy, 64^3", &pair, &only(fine), &[1, 1, 1, 1], FIELD_VOXELS);
+    compare("greedy, 64 planes", &pair, &only(fine), &[1, 1, 1, 1], FIELD_VOXELS);
 }
 
 #[test]
 fn processes_share_a_stage_that_begins_where_another_ended() {
-    let pair = pair_of(48, 3);
+    let pair = tall_pair_of([28, 30, 48], 3);
     // The second begins on a level that rank 0 does alone, from a displacement that is shared.
     let stages = vec![Stage::Greedy(few()), Stage::Greedy(few())];
     let settings = Settings { stages, ..Settings::default() };
@@ -184,7 +184,7 @@ impl Observer for Impatient {
 
 #[test]
 fn who_has_enough_ends_it_for_all() {
-    let pair = pair_of(48, 3);
+    let pair = tall_pair_of([28, 30, 48], 3);
     let level = LevelSettings { shrink: 1.0, iterations: 12 };
     let fine = GreedySettings { levels: vec![level], ..GreedySettings::default() };
     let settings = Settings { loss_interval: 4, ..only(fine) };

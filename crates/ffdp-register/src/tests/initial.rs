@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 
 use super::slabs::{FIELD_VOXELS, LOSS};
-use super::{mean_error, methods, only, pair_of, register, register_slabs, short, warp};
+use super::{brief, mean_error, methods, only, pair_of, register, register_slabs, short, warp};
 use crate::{
     LevelSettings, Placement, Problem, Registration, Settings, Silent, Stage,
     methods::{FfdSettings, GreedySettings},
@@ -87,7 +87,7 @@ fn a_given_deformation_is_improved_alike_whole_in_shards_and_in_slabs() {
     let initial = Composite::new(answer.steps().iter().map(half).collect());
     let problem =
         || Problem { initial: initial.clone(), ..Problem::new(&pair.fixed.image, &moving) };
-    let settings = only(short());
+    let settings = only(brief());
     let whole = register(&problem(), &settings, &Device::flex(), &mut Silent).expect("good input");
     let rest = register(
         &Problem::new(&pair.fixed.image, &moving),

@@ -6,7 +6,9 @@ use std::thread;
 use burn::tensor::Device;
 
 use super::slabs::{FIELD_VOXELS, LOSS};
-use super::{found, half_heads, methods, only, pair_of, register, register_slabs, short, warp};
+use super::{
+    brief, found, half_heads, methods, only, pair_of, register, register_slabs, short, warp,
+};
 use crate::labels::LabelChannels;
 use crate::{
     LevelSettings, Placement, Problem, Registration, Settings, Silent, Similarity, Stage,
@@ -66,14 +68,14 @@ fn labels_lead_every_method_where_the_images_do_not() {
     let image = &pair.fixed.image;
     let [here, there] = [&pair.fixed, &pair.moving].map(|side| &side.labels.data);
     let without = dice_of(here, there, &LABELS).expect("one grid").mean();
+    let level = |shrink, iterations| LevelSettings { shrink, iterations };
+    let levels = vec![level(2.0, 20), level(1.0, 15)];
     let ffd =
-        FfdSettings { levels: short().levels, spacing_mm: [12.0; 3], ..FfdSettings::default() };
-    let gnk = GnkSettings {
-        levels: vec![LevelSettings { shrink: 1.0, iterations: 10 }],
-        ..GnkSettings::default()
-    };
+        FfdSettings { levels: levels.clone(), spacing_mm: [12.0; 3], ..FfdSettings::default() };
+    let gnk = GnkSettings { levels: vec![level(1.0, 4)], ..GnkSettings::default() };
     let others = [Stage::Ffd(ffd), Stage::Gnk(gnk)];
-    for stage in methods(&short()).into_iter().chain(others) {
+    let greedy = GreedySettings { levels, ..GreedySettings::default() };
+    for stage in methods(&greedy).into_iter().chain(others) {
         let name = stage.name();
         let labelled = Problem {
             labels: Some([(&fixed).into(), (&moving).into()]),
@@ -84,7 +86,7 @@ fn labels_lead_every_method_where_the_images_do_not() {
         let with = overlap(&with.expect("good input"), &pair);
         println!("{name}: Dice {without:.3} -> {with:.3}");
         // Images and labels disagree.
-        assert!(with > without + 0.02, "{name}: {without} -> {with}");
+        assert!(with > without + 0.05, "{name}: {without} -> {with}");
     }
 }
 
@@ -113,7 +115,7 @@ fn labels_count_in_every_place_as_in_the_whole() {
     let pair = pair_of(32, 5);
     let (labels, masks) = (maps(&pair), half_heads(&pair));
     // Steps in proportion to the gradient: those of Adam are as long where forces cancel, and rounding decides.
-    let greedy = GreedySettings { optimizer: OptimizerSettings::Sgd, ..short() };
+    let greedy = GreedySettings { optimizer: OptimizerSettings::Sgd, ..brief() };
     let settings = driven(Stage::Greedy(greedy), 1.0);
     let mesh = |shards| DeviceMesh::new(&[Device::flex()], shards).expect("shards");
     for masked in [false, true] {
@@ -250,8 +252,10 @@ fn a_term_sees_the_channels_that_it_names() {
             levels: levels.clone(),
             ..short()
         };
+        // Every similarity with the first method, and every method with squares: neither knows of the other.
+        let count = if similarity == Similarity::Mse { 3 } else { 1 };
         let stages = methods(&greedy(&similarity)).into_iter().zip(methods(&greedy(&named)));
-        for (alone, stage) in stages {
+        for (alone, stage) in stages.take(count) {
             let alone = found(&Problem::new(fixed, moving), alone);
             let more_channels = vec![others.each_ref().map(Into::into)];
             let problem = Problem { more_channels, ..Problem::new(fixed, moving) };
@@ -280,7 +284,7 @@ fn terms_of_channels_are_the_same_in_shards() {
         vec![term(1.0, lncc, &[0, 1]), term(0.5, mi, &[1])],
     ] {
         let similarity = Similarity::Sum(terms);
-        let greedy = GreedySettings { optimizer: OptimizerSettings::Sgd, similarity, ..short() };
+        let greedy = GreedySettings { optimizer: OptimizerSettings::Sgd, similarity, ..brief() };
         let problem = Problem {
             more_channels: vec![squares.each_ref().map(Into::into)],
             ..Problem::new(fixed, moving)

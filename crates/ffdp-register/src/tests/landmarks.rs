@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 
 use super::slabs::{FIELD_VOXELS, LOSS};
-use super::{methods, pair_of, register, register_slabs, short, warp};
+use super::{brief, methods, pair_of, register, register_slabs, short, warp};
 use crate::{
     LevelSettings, Placement, Problem, Registration, Settings, Silent, Stage,
     methods::{FfdSettings, GnkSettings, GreedySettings},
@@ -32,9 +32,17 @@ fn answers(pair: &Pair, every: usize) -> Points {
 
 fn mean_mm(found: &Registration, [fixed, moving]: &Points) -> f64 {
     let there = found.map_points(fixed).expect("readable");
-    let off =
-        |(a, b): (&[f64; 3], &[f64; 3])| (0..3).map(|i| (a[i] - b[i]).powi(2)).sum::<f64>().sqrt();
-    there.iter().zip(moving).map(off).sum::<f64>() / fixed.len() as f64
+    there.iter().zip(moving).map(apart).sum::<f64>() / fixed.len() as f64
+}
+
+fn apart((a, b): (&[f64; 3], &[f64; 3])) -> f64 {
+    (0..3).map(|i| (a[i] - b[i]).powi(2)).sum::<f64>().sqrt()
+}
+
+/// Few Newton steps, each of which solves a system.
+fn newton_levels() -> Vec<LevelSettings> {
+    let level = |shrink, iterations| LevelSettings { shrink, iterations };
+    vec![level(2.0, 6), level(1.0, 3)]
 }
 
 fn driven(stage: Stage) -> Settings {
@@ -43,25 +51,26 @@ fn driven(stage: Stage) -> Settings {
 
 #[test]
 fn landmarks_lead_every_method_where_the_images_do_not() {
-    let pair = pair_of(32, 5);
-    let points = answers(&pair, 97);
-    // The same image twice shows no motion at all.
+    let pair = pair_of(24, 5);
+    let points = answers(&pair, 47);
+    // The same image twice shows no motion at all: without landmarks a stage leaves it alone.
     let image = &pair.fixed.image;
     let problem = Problem { landmarks: Some(points.clone()), ..Problem::new(image, image) };
+    let level = |shrink, iterations| LevelSettings { shrink, iterations };
+    let levels = vec![level(2.0, 20), level(1.0, 15)];
     let ffd =
-        FfdSettings { levels: short().levels, spacing_mm: [12.0; 3], ..FfdSettings::default() };
-    let gnk = GnkSettings { levels: short().levels, ..GnkSettings::default() };
-    for stage in methods(&short()).into_iter().chain([Stage::Ffd(ffd), Stage::Gnk(gnk)]) {
+        FfdSettings { levels: levels.clone(), spacing_mm: [12.0; 3], ..FfdSettings::default() };
+    let gnk = GnkSettings { levels: newton_levels(), ..GnkSettings::default() };
+    let away = points[0].iter().zip(&points[1]).map(apart).sum::<f64>() / points[0].len() as f64;
+    let greedy = GreedySettings { levels, ..GreedySettings::default() };
+    for stage in methods(&greedy).into_iter().chain([Stage::Ffd(ffd), Stage::Gnk(gnk)]) {
         let name = stage.name();
         let found = register(&problem, &driven(stage.clone()), &Device::flex(), &mut Silent);
         let found = found.expect("good input");
-        let still = Settings { stages: vec![stage], ..Settings::default() };
-        let alone = Problem::new(image, image);
-        let alone = register(&alone, &still, &Device::flex(), &mut Silent).expect("good input");
-        let (off, away) = (mean_mm(&found, &points), mean_mm(&alone, &points));
+        let off = mean_mm(&found, &points);
         println!("{name}: {} landmarks {away:.2} -> {off:.2} mm", points[0].len());
         // Images and landmarks disagree; control points are 12 mm apart.
-        assert!(off < 0.6 * away, "{name}: {away} -> {off} mm");
+        assert!(off < 0.4 * away, "{name}: {away} -> {off} mm");
     }
 }
 
@@ -108,7 +117,7 @@ fn landmarks_count_in_shards_and_in_slabs_as_in_the_whole() {
     // Steps in proportion to the gradient: those of Adam are as long where the forces of points and images cancel, and
     // rounding decides.
     let settings =
-        driven(Stage::Greedy(GreedySettings { optimizer: OptimizerSettings::Sgd, ..short() }));
+        driven(Stage::Greedy(GreedySettings { optimizer: OptimizerSettings::Sgd, ..brief() }));
     let mesh = |shards| DeviceMesh::new(&[Device::flex()], shards).expect("shards");
     let problem = Problem { landmarks: Some(points.clone()), ..Problem::new(fixed, moving) };
     let whole = register(&problem, &settings, &mesh(1), &mut Silent).expect("good input");
@@ -129,7 +138,7 @@ fn landmarks_count_in_shards_and_in_slabs_as_in_the_whole() {
 
 #[test]
 fn landmarks_of_newton_steps_count_in_shards_as_in_the_whole() {
-    /// Sums in another order, over some ten systems.
+    /// Sums in another order, over nine systems.
     const NEWTON_VOXELS: f32 = 1e-3;
     let pair = pair_of(32, 5);
     let problem = Problem {
@@ -137,7 +146,7 @@ fn landmarks_of_newton_steps_count_in_shards_as_in_the_whole() {
         ..Problem::new(&pair.fixed.image, &pair.moving.image)
     };
     let settings =
-        driven(Stage::Gnk(GnkSettings { levels: short().levels, ..GnkSettings::default() }));
+        driven(Stage::Gnk(GnkSettings { levels: newton_levels(), ..GnkSettings::default() }));
     let found = |shards| {
         let mesh = DeviceMesh::new(&[Device::flex()], shards).expect("shards");
         let found = register(&problem, &settings, &mesh, &mut Silent).expect("good input");

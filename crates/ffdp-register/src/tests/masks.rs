@@ -54,7 +54,9 @@ fn a_corrupted_region_outside_the_masks_does_not_change_a_bit() {
     ] {
         let levels = vec![level(2.0, 6), level(1.0, 2)];
         let greedy = GreedySettings { similarity: similarity.clone(), levels, ..short() };
-        for stage in methods(&greedy) {
+        // Every similarity with the first method, and every method with squares: neither knows of the other.
+        let count = if similarity == Similarity::Mse { 3 } else { 1 };
+        for stage in methods(&greedy).into_iter().take(count) {
             let [clean, spoiled] = [[fixed, moving], [&spoiled[0], &spoiled[1]]].map(|[f, m]| {
                 let problem = Problem {
                     fixed_mask: Some((&fixed_mask).into()),

@@ -16,18 +16,20 @@ use ffdp_kit::testing::to_f64;
 
 #[test]
 fn every_optimizer_finds_a_known_warp() {
-    let pair = pair_of(40, 3);
+    const SIZE: usize = 32;
+    let pair = pair_of(SIZE, 3);
     let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
     let before = mean_error(&vec![0.0; 3 * pair.fixed.image.data.len()], &pair);
     let mut fields = Vec::new();
-    // Measured, mean error in voxels where it was 1.7 before: LNCC and MSE; Adam, SGD, Gauss-Newton and L-BFGS;
+    // Measured, mean error in voxels where it was 1.36 before: LNCC and MSE; Adam, SGD, Gauss-Newton and L-BFGS;
     // greedy and SyN. A fifth more is allowed.
-    let bounds = [0.496, 0.521, 0.491, 0.543, 0.469, 0.529, 0.301, 0.439];
-    let of_squares = [0.532, 0.547, 0.523, 0.519, 0.743, 0.917, 0.264, 0.288];
+    let bounds = [0.414, 0.456, 0.381, 0.416, 0.393, 0.407, 0.305, 0.460];
+    let of_squares = [0.437, 0.470, 0.390, 0.429, 0.712, 0.874, 0.287, 0.293];
     let mut bounds = bounds.into_iter().chain(of_squares);
     for similarity in [GreedySettings::default().similarity, Similarity::Mse] {
         for (_, optimizer) in OptimizerSettings::ALL {
-            let levels = short().levels;
+            let level = |shrink, iterations| LevelSettings { shrink, iterations };
+            let levels = vec![level(2.0, 30), level(1.0, 15)];
             // The lowest loss of all has folds: what L-BFGS searches needs a price.
             let bending = match optimizer {
                 OptimizerSettings::Lbfgs(_) => {
@@ -55,7 +57,7 @@ fn every_optimizer_finds_a_known_warp() {
                 let result = found(&problem, stage);
                 let field = warp(&result).to_vec().expect("readable");
                 let after = mean_error(&field, &pair);
-                let folds = jacobian(&field, [40; 3]).expect("sizes match").true_folds;
+                let folds = jacobian(&field, [SIZE; 3]).expect("sizes match").true_folds;
                 println!("{name} {similarity:?} {optimizer:?}: {before:.3} -> {after:.3}, {folds}");
                 let bound = 1.2 * bounds.next().expect("a figure of each");
                 assert!(after <= bound, "{name} {similarity:?} {optimizer:?}: {after} {bound}");
@@ -72,7 +74,7 @@ fn every_optimizer_finds_a_known_warp() {
 /// The approximate gradient of ANTs, and the ways to count votes: each finds the warp, and none is another's name.
 #[test]
 fn similarities_as_the_papers_set_them_find_a_known_warp() {
-    let pair = pair_of(40, 3);
+    let pair = pair_of(32, 3);
     let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
     let ants = LnccSettings {
         gradient: GradientMode::AntsApproximate,
@@ -96,8 +98,8 @@ fn similarities_as_the_papers_set_them_find_a_known_warp() {
         let field = warp(&found(&problem, stage)).to_vec().expect("readable");
         let after = mean_error(&field, &pair);
         println!("{similarity:?}: {after:.3} voxels");
-        // Of 1.7 voxels; measured 0.413 to 0.521, and a fifth more is allowed.
-        assert!(after < 1.2 * 0.521, "{similarity:?}: {after} voxels");
+        // Of 1.36 voxels; measured 0.431 to 0.524, and a fifth more is allowed.
+        assert!(after < 1.2 * 0.524, "{similarity:?}: {after} voxels");
         assert!(!fields.contains(&field), "{similarity:?}");
         fields.push(field);
     }
@@ -117,8 +119,8 @@ fn deformable_stages_go_on_where_others_ended() {
         // Penalties of one are no loss of another.
         [Stage::Greedy(greedy), Stage::Syn(syn), Stage::Svf(svf)].map(little_smoothing)
     };
-    for first in stages(30) {
-        for second in stages(5) {
+    for first in stages(20) {
+        for second in stages(3) {
             let names = [first.name(), second.name()];
             let stages = vec![first.clone(), second];
             let settings = Settings { stages, ..Settings::default() };
@@ -161,9 +163,9 @@ fn composed_steps_fold_less_than_added_ones() {
 
 #[test]
 fn each_penalty_makes_the_field_smoother_in_its_own_sense() {
-    let pair = pair_of(32, 5);
+    let pair = pair_of(24, 5);
     let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
-    let levels = vec![LevelSettings { shrink: 1.0, iterations: 40 }];
+    let levels = vec![LevelSettings { shrink: 1.0, iterations: 25 }];
     let penalty = |regularization: Regularization| {
         let greedy = GreedySettings { regularization, levels: levels.clone(), ..short() };
         let syn = SynSettings { regularization, levels: levels.clone(), ..SynSettings::default() };

@@ -46,12 +46,13 @@ fn a_known_warp_of_a_plane_is_found_within_it() {
     let levels = vec![level(2.0, 60), level(1.0, 60)];
     // Measured, in voxels, of 2.245: greedy, SyN and velocities.
     for (similarity, measured) in [
-        (GreedySettings::default().similarity, [0.011, 0.164, 0.005]),
-        (Similarity::Mse, [0.045, 0.167, 0.039]),
-        (Similarity::Mi(MiSettings::default()), [0.100, 0.208, 0.073]),
+        (GreedySettings::default().similarity, &[0.011, 0.164, 0.005][..]),
+        (Similarity::Mse, &[0.045]),
+        (Similarity::Mi(MiSettings::default()), &[0.100]),
     ] {
         let greedy =
             GreedySettings { similarity: similarity.clone(), levels: levels.clone(), ..short() };
+        // Every similarity with the first method, and every method with LNCC: neither knows of the other.
         for (stage, measured) in methods(&greedy).into_iter().zip(measured) {
             let name = stage.name();
             let result = found(&Problem::new(&fixed, &moving), little_smoothing(stage));

@@ -2,7 +2,10 @@
 
 use burn::tensor::Device;
 
-use super::{found, half_heads, little_smoothing, methods, only, pair_of, register, short, warp};
+use super::{
+    brief, found, half_heads, little_smoothing, methods, only, pair_of, register, short,
+    tall_pair_of, warp,
+};
 use crate::{
     Content, LevelSettings, Problem, Registration, Settings, Silent, Similarity, Stage,
     memory::shards_needed,
@@ -26,13 +29,13 @@ fn mesh(shards: usize) -> DeviceMesh {
 
 #[test]
 fn shards_find_what_the_whole_finds() {
-    let pair = pair_of(32, 3);
+    let pair = tall_pair_of([20, 22, 32], 3);
     let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
     for similarity in [GreedySettings::default().similarity, Similarity::Mse] {
-        let greedy = GreedySettings { similarity: similarity.clone(), ..short() };
+        let greedy = GreedySettings { similarity: similarity.clone(), ..brief() };
         let whole = found(&problem, Stage::Greedy(greedy.clone()));
         let field = warp(&whole).to_vec().expect("readable");
-        assert!(field.iter().any(|u| u.abs() > 1.0), "it moves");
+        assert!(field.iter().any(|u| u.abs() > 0.5), "it moves");
         // Of 16 planes on the coarse level, more shards than which there cannot be.
         for shards in [2, 5, 20] {
             let settings = only(greedy.clone());
@@ -50,7 +53,7 @@ fn shards_find_what_the_whole_finds() {
 
 #[test]
 fn shards_find_what_the_whole_finds_inside_masks() {
-    let pair = pair_of(32, 3);
+    let pair = tall_pair_of([20, 22, 32], 3);
     let [fixed, moving] = [&pair.fixed.image, &pair.moving.image];
     let masks = half_heads(&pair);
     for masked in [[true, false], [false, true], [true, true]] {
@@ -61,7 +64,7 @@ fn shards_find_what_the_whole_finds_inside_masks() {
         };
         for similarity in [GreedySettings::default().similarity, Similarity::Mse] {
             // Where masks end, steps of Adam make rounding grow: with more smoothing to 1.1e-3 voxels.
-            let greedy = GreedySettings { similarity: similarity.clone(), ..short() };
+            let greedy = GreedySettings { similarity: similarity.clone(), ..brief() };
             let greedy = little_smoothing(Stage::Greedy(greedy));
             let whole = found(&problem, greedy.clone());
             let settings = Settings { stages: vec![greedy], ..Settings::default() };
@@ -70,7 +73,7 @@ fn shards_find_what_the_whole_finds_inside_masks() {
             let [a, b] = [&whole, &cut].map(|found| warp(found).to_vec().expect("readable"));
             let off = a.iter().zip(&b).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
             println!("{similarity:?}, masks {masked:?}: {off:.1e} voxel");
-            assert!(a.iter().any(|u| u.abs() > 1.0), "it moves");
+            assert!(a.iter().any(|u| u.abs() > 0.5), "it moves");
             assert!(off <= FIELD_VOXELS, "{similarity:?}, masks {masked:?}: {off} voxel");
             let off = (whole.loss_after - cut.loss_after).abs();
             assert!(off <= LOSS, "{similarity:?}, masks {masked:?}: losses {off} apart");
@@ -80,18 +83,20 @@ fn shards_find_what_the_whole_finds_inside_masks() {
 
 #[test]
 fn shards_find_what_every_method_finds_in_the_whole() {
-    let pair = pair_of(34, 3);
+    let pair = tall_pair_of([20, 22, 34], 3);
     let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
     for similarity in [GreedySettings::default().similarity, Similarity::Mse] {
         let levels = vec![
-            LevelSettings { shrink: 2.0, iterations: 15 },
-            LevelSettings { shrink: 1.0, iterations: 6 },
+            LevelSettings { shrink: 2.0, iterations: 12 },
+            LevelSettings { shrink: 1.0, iterations: 4 },
         ];
-        for stage in methods(&GreedySettings { similarity: similarity.clone(), levels, ..short() })
-        {
+        let greedy = GreedySettings { similarity: similarity.clone(), levels, ..short() };
+        // By squares the greedy method is above.
+        let first = if similarity == Similarity::Mse { 1 } else { 0 };
+        for stage in methods(&greedy).into_iter().skip(first) {
             let (whole, name) = (found(&problem, stage.clone()), stage.name());
             let field = warp(&whole).to_vec().expect("readable");
-            assert!(field.iter().any(|u| u.abs() > 1.0), "{name}: it moves");
+            assert!(field.iter().any(|u| u.abs() > 0.5), "{name}: it moves");
             // 34 planes, of which 4 shards get unequal parts; 17 on the coarse level. Three are in the matrix.
             for shards in [2, 4] {
                 let settings = Settings { stages: vec![stage.clone()], ..Settings::default() };

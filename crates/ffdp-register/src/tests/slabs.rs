@@ -1,8 +1,12 @@
 //! A registration that reads and writes slabs finds what the one of whole images finds.
 
+use std::sync::LazyLock;
+
 use burn::tensor::Device;
 
-use super::{found, found_on, half_heads, only, pair_of, register, register_slabs, short, warp};
+use super::{
+    brief, found, found_on, half_heads, only, pair_of, register, register_slabs, short, warp,
+};
 use crate::intensities::Scale;
 use crate::places::ImagePlaces;
 use crate::side::Side;
@@ -109,14 +113,14 @@ fn slabs_find_what_the_whole_finds() {
     let pair = pair_of(32, 3);
     let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
     for (device_name, device) in devices() {
-        let whole = found_on(&device, &problem, Stage::Greedy(short()));
+        let whole = found_on(&device, &problem, Stage::Greedy(brief()));
         let expected = warp(&whole).to_vec().expect("readable");
         assert!(expected.iter().any(|u| u.abs() > 1.0), "it moves");
         for (name, placement) in placements(&device, 32u64.pow(3)) {
             if !is_run(device_name, name) {
                 continue;
             }
-            let cut = slabs(&pair, &only(short()), &placement);
+            let cut = slabs(&pair, &only(brief()), &placement);
             let label = format!("{device_name}, {name}");
             compare(&label, device_name, (&expected, &whole), &cut);
         }
@@ -158,7 +162,7 @@ fn slabs_find_what_the_whole_finds_inside_masks() {
     let masks = half_heads(&pair);
     let settings = Settings::preset(Preset::Fast);
     let settings = Settings {
-        stages: [&settings.stages[..1], &[Stage::Greedy(short())]].concat(),
+        stages: [&settings.stages[..1], &[Stage::Greedy(brief())]].concat(),
         ..settings
     };
     let devices = devices();
@@ -176,7 +180,9 @@ fn slabs_find_what_the_whole_finds_inside_masks() {
         let whole = register(&problem, &settings, device, &mut Silent).expect("good input");
         let expected = warp(&whole).to_vec().expect("readable");
         for (name, placement) in masked_placements(device, 32u64.pow(3)) {
-            if !is_run(device_name, name) {
+            // With one mask, in shards alone: where images lie does not depend on what they have.
+            let is_wanted = masked[1] || name == "three shards";
+            if !is_run(device_name, name) || !is_wanted {
                 continue;
             }
             let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
@@ -257,12 +263,13 @@ fn a_linear_stage_of_images_with_masks_is_cut_where_a_device_is_small() {
 
 #[test]
 fn all_stages_of_a_preset_find_what_they_find_in_whole_images() {
-    let pair = pair_of(40, 5);
+    let pair = pair_of(32, 5);
     let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
     // Ends at half the resolution: the displacement is carried to that of the image.
     let settings = Settings::preset(Preset::Fast);
     let whole = register(&problem, &settings, &Device::flex(), &mut Silent).expect("good input");
-    for (name, placement) in placements(&Device::flex(), 40u64.pow(3)) {
+    let placements = placements(&Device::flex(), 32u64.pow(3)).into_iter();
+    for (name, placement) in placements.filter(|(name, _)| *name != "a large device") {
         let cut = slabs(&pair, &settings, &placement);
         let [a, b] = [&whole.affine, &cut.affine].map(|affine| affine.rows().concat());
         let off = a.iter().zip(&b).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
@@ -273,8 +280,8 @@ fn all_stages_of_a_preset_find_what_they_find_in_whole_images() {
         let mean = expected.iter().zip(&found).map(|(a, b)| f64::from((a - b).abs())).sum::<f64>()
             / found.len() as f64;
         println!("fast, {name}: affine {off:.1e}, {most:.1e} voxel, {mean:.1e} in the mean");
-        // Seen: 0.31 and 5.8e-3, where weights fade at the border; 0.059 and 8.7e-4 of images without. A reading, not
-        // traced: in f32 positions are rounded relative to another origin, the slope of the image jumps between cells,
+        // Seen: 4.1e-3 and 1.9e-4; of 40^3 voxels 0.31 and 5.8e-3, where weights fade at the border, and 0.059 and 8.7e-4 of
+        // images without. A reading, not traced: in f32 positions are rounded relative to another origin, the slope of the image jumps between cells,
         // and Adam follows small gradients as far as large ones.
         assert!(most <= 0.5 && mean <= 1e-2, "{name}: {most} voxel, {mean} in the mean");
         assert_eq!(cut.stages.len(), whole.stages.len());
@@ -313,7 +320,7 @@ fn files_of_slabs_are_those_of_the_whole() {
     let path = |name: &str| folder.path().join(name);
     let pair = pair_of(32, 3);
     let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
-    let whole = found(&problem, Stage::Greedy(short()));
+    let whole = found(&problem, Stage::Greedy(brief()));
     for name in ["fixed.nii.gz", "moving.nii"] {
         let image = if name.starts_with('f') { &pair.fixed.image } else { &pair.moving.image };
         write_volume(path(name), image).expect("writable");
@@ -330,7 +337,7 @@ fn files_of_slabs_are_those_of_the_whole() {
     let (mut fixed, mut moving) = (open("fixed.nii.gz"), open("moving.nii"));
     let slabs = Problem::new(&mut fixed, &mut moving);
     let (_, placement) = placements(&Device::flex(), 32u64.pow(3)).remove(3);
-    let cut = register_slabs(slabs, &only(short()), &placement, &mut Silent).expect("good input");
+    let cut = register_slabs(slabs, &only(brief()), &placement, &mut Silent).expect("good input");
     let of_cut = off(cut.map_points(&points).expect("readable"));
     assert!(of_cut < 1e-2, "{of_cut} mm");
     cut.write_warped(path("warped.nii.gz"), (&mut moving, 0.0)).expect("writable");
@@ -360,13 +367,19 @@ fn files_of_slabs_are_those_of_the_whole() {
     assert!((folding.longest_mm - f64::from(longest)).abs() < 1e-4, "{folding:?} for {longest}");
 }
 
+/// A pair of so many voxels that results are read and written in several pieces; it takes a second to make.
+fn large_pair() -> &'static Pair {
+    static PAIR: LazyLock<Pair> = LazyLock::new(|| pair_of(140, 3));
+    &PAIR
+}
+
 #[test]
 fn a_result_of_slabs_is_measured_as_a_whole_one_is() {
     // Several pieces are measured after each other, of a displacement on a coarser grid.
-    let pair = pair_of(140, 3);
-    let levels = vec![LevelSettings { shrink: 4.0, iterations: 20 }];
+    let pair = large_pair();
+    let levels = vec![LevelSettings { shrink: 4.0, iterations: 10 }];
     let (_, placement) = placements(&Device::flex(), 140u64.pow(3)).remove(0);
-    let cut = slabs(&pair, &only(GreedySettings { levels, ..short() }), &placement);
+    let cut = slabs(pair, &only(GreedySettings { levels, ..short() }), &placement);
     let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
     let mut shown = (0, Vec::new());
     let found = cut.similarity(&mut fixed, (&mut moving, 0.0), |planes| {
@@ -417,8 +430,8 @@ fn as_volume(labels: &LabelMap) -> Volume {
 #[test]
 fn labels_of_slabs_are_those_of_the_whole() {
     // Two pieces are computed after each other, of a displacement on a coarser grid.
-    let pair = pair_of(140, 3);
-    let levels = vec![LevelSettings { shrink: 4.0, iterations: 20 }];
+    let pair = large_pair();
+    let levels = vec![LevelSettings { shrink: 4.0, iterations: 10 }];
     let greedy = GreedySettings { levels, ..short() };
     let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
     let whole = found(&problem, Stage::Greedy(greedy.clone()));
@@ -434,7 +447,7 @@ fn labels_of_slabs_are_those_of_the_whole() {
     let ids = label_ids(&mut moving).expect("labels");
     assert_eq!(ids, pair.moving.labels.ids());
     let (_, placement) = placements(&Device::flex(), 140u64.pow(3)).remove(0);
-    let cut = slabs(&pair, &only(greedy.clone()), &placement);
+    let cut = slabs(pair, &only(greedy.clone()), &placement);
     let after = cut.write_warped_labels(&file, (&mut moving, &ids), Some(&mut fixed));
     let after = after.expect("labels").expect("both were given").dice().counting_lost(&ids);
     let got = read_labels(&file).expect("it was written");
@@ -499,7 +512,7 @@ fn no_more_planes_are_read_at_once_than_smoothing_asks_for() {
 fn slabs_match_histograms_as_the_whole_does() {
     let mut pair = pair_of(32, 3);
     pair.moving.image.data.iter_mut().for_each(|v| *v = v.max(0.0).sqrt());
-    let greedy = GreedySettings { similarity: Similarity::Mse, ..short() };
+    let greedy = GreedySettings { similarity: Similarity::Mse, ..brief() };
     let settings = Settings { match_histograms: true, ..only(greedy) };
     let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
     let whole = register(&problem, &settings, &Device::flex(), &mut Silent).expect("good input");

@@ -90,36 +90,87 @@ fn coefficients<T: Real>(volume: &FlexTensor, axes: [bool; 3]) -> FlexTensor {
     tensor(data.into_iter().map(T::of).collect::<Vec<T>>(), volume.layout().shape().clone())
 }
 
-/// The four voxels around a position of a circle of `n`, and their weights.
-fn around(q: f64, n: usize, between: PeriodicInterpolation) -> [(usize, f64); 4] {
-    let cell = q.floor();
-    let (t, s) = (q - cell, 1.0 - (q - cell));
-    let weights = match between {
-        PeriodicInterpolation::BSpline => [
-            s * s * s / 6.0,
-            2.0 / 3.0 - t * t * (1.0 - 0.5 * t),
-            2.0 / 3.0 - s * s * (1.0 - 0.5 * s),
-            t * t * t / 6.0,
-        ],
-        PeriodicInterpolation::Lagrange => [
-            -t * s * (1.0 + s) / 6.0,
-            (1.0 + t) * s * (1.0 + s) / 2.0,
-            t * (1.0 + t) * (1.0 + s) / 2.0,
-            -t * (1.0 + t) * s / 6.0,
-        ],
-        PeriodicInterpolation::Linear => [0.0, s, t, 0.0],
-    };
-    let first = (cell as i64 - 1).rem_euclid(n as i64) as usize;
-    let at = |tap: usize| if first + tap < n { first + tap } else { (first + tap) % n };
-    [0, 1, 2, 3].map(|tap| (at(tap), weights[tap]))
+/// `N` voxels around a position of a circle, and their weights.
+struct Taps<const N: usize> {
+    at: [usize; N],
+    weights: [f64; N],
+}
+
+impl<const N: usize> Taps<N> {
+    /// The middle ones of four around `q` of a circle of `n`.
+    #[inline]
+    fn around(q: f64, n: usize, between: PeriodicInterpolation) -> Self {
+        // Rounded down: a cast rounds to zero, and is one instruction where `floor` is a call.
+        let whole = q as i64;
+        let cell = if q < whole as f64 { whole - 1 } else { whole };
+        let t = q - cell as f64;
+        let s = 1.0 - t;
+        let weights = match between {
+            PeriodicInterpolation::BSpline => [
+                s * s * s / 6.0,
+                2.0 / 3.0 - t * t * (1.0 - 0.5 * t),
+                2.0 / 3.0 - s * s * (1.0 - 0.5 * s),
+                t * t * t / 6.0,
+            ],
+            PeriodicInterpolation::Lagrange => [
+                -t * s * (1.0 + s) / 6.0,
+                (1.0 + t) * s * (1.0 + s) / 2.0,
+                t * (1.0 + t) * (1.0 + s) / 2.0,
+                -t * (1.0 + t) * s / 6.0,
+            ],
+            PeriodicInterpolation::Linear => [0.0, s, t, 0.0],
+        };
+        let left_out = between.first_tap();
+        let first = cell - 1 + left_out as i64;
+        // Divisions are slow, and few positions lie outside.
+        let inside = (0..n as i64).contains(&first);
+        let mut next = if inside { first } else { first.rem_euclid(n as i64) } as usize;
+        let at = [0; N].map(|_| {
+            let here = next;
+            next = if here + 1 == n { 0 } else { here + 1 };
+            here
+        });
+        Self { at, weights: std::array::from_fn(|tap| weights[left_out + tap]) }
+    }
+}
+
+/// The sum over `N` coefficients along each axis around a position.
+#[inline]
+fn sum_of<T: Real, const N: usize>(
+    c: &[T],
+    [w, h, _]: [usize; 3],
+    [x, y, z]: &[Taps<N>; 3],
+) -> f64 {
+    let mut sum = 0.0;
+    for (k, wz) in z.at.iter().zip(z.weights) {
+        for (j, wy) in y.at.iter().zip(y.weights) {
+            let row = &c[(k * h + j) * w..][..w];
+            let mut along = 0.0;
+            for (i, wx) in x.at.iter().zip(x.weights) {
+                along += wx * row[*i].wide();
+            }
+            sum += wz * wy * along;
+        }
+    }
+    sum
 }
 
 fn sample<T: Real>(
     coefficients: &FlexTensor,
     displacement: &FlexTensor,
+    at: ([usize; 3], PeriodicInterpolation),
+) -> FlexTensor {
+    match at.1 {
+        PeriodicInterpolation::Linear => sample_by::<T, 2>(coefficients, displacement, at),
+        _ => sample_by::<T, 4>(coefficients, displacement, at),
+    }
+}
+
+fn sample_by<T: Real, const N: usize>(
+    coefficients: &FlexTensor,
+    displacement: &FlexTensor,
     (origin, between): ([usize; 3], PeriodicInterpolation),
 ) -> FlexTensor {
-    let taps = between.first_tap()..4 - between.first_tap();
     let (size, channels) = (extents(coefficients), coefficients.layout().shape()[1]);
     let of = extents(displacement);
     let [len, voxels] = [size, of].map(|size| size.iter().product::<usize>());
@@ -128,22 +179,13 @@ fn sample<T: Real>(
     let at = |place: usize, out: &mut [T]| {
         let (n, voxel) = (place / voxels, place % voxels);
         let p = [voxel % of[0], voxel / of[0] % of[1], voxel / of[0] / of[1]];
-        let [x, y, z] = [0, 1, 2].map(|a| {
+        let taps = [0, 1, 2].map(|a| {
             let moved = u[(3 * n + a) * voxels + voxel].wide();
-            around((p[a] + origin[a]) as f64 + moved, size[a], between)
+            Taps::<N>::around((p[a] + origin[a]) as f64 + moved, size[a], between)
         });
         for (channel, out) in out.iter_mut().enumerate() {
             let c = &c[(n * channels + channel) * len..][..len];
-            let mut sum = 0.0;
-            for (k, wz) in &z[taps.clone()] {
-                for (j, wy) in &y[taps.clone()] {
-                    let row = &c[(k * size[1] + j) * size[0]..][..size[0]];
-                    let along: f64 =
-                        x[taps.clone()].iter().map(|(i, wx)| wx * row[*i].wide()).sum();
-                    sum += wz * wy * along;
-                }
-            }
-            *out = T::of(sum);
+            *out = T::of(sum_of(c, size, &taps));
         }
     };
     let mut shape = displacement.layout().shape().clone();

@@ -12,6 +12,9 @@ use ffdp_kit::real::Real;
 /// Voxels of a stretch.
 pub(super) const LANES: usize = 32;
 
+/// 2^52. Added to a number from 0 to there it leaves no digits behind the point: the sum is rounded to the nearest.
+const WHOLE: f64 = (1u64 << 52) as f64;
+
 /// A number for each voxel of a stretch.
 pub(super) type Lanes = [f64; LANES];
 
@@ -77,24 +80,29 @@ impl Stretch {
         stretch
     }
 
+    /// Without casts and without a branch, which would be done lane by lane.
     fn find_cells(&mut self) {
-        let mut low = [[0u32; LANES]; 3];
-        self.in_cell = [true; LANES];
+        let mut low = [[0.0; LANES]; 3];
+        let mut inside = [1.0; LANES];
         for (i, low) in low.iter_mut().enumerate() {
             let last = (self.input[2 - i] - 1) as f64;
-            for (j, low) in low.iter_mut().enumerate() {
+            for j in 0..LANES {
                 let at = self.at[i][j];
-                self.in_cell[j] &= at > 0.0 && at < last;
+                inside[j] *= if at > 0.0 { 1.0 } else { 0.0 } * if at < last { 1.0 } else { 0.0 };
                 // Where there is no cell, some cell that can be read; also for what is not a number.
-                let below = at.max(0.0).min(last - 1.0) as i32;
-                self.within[i][j] = at - f64::from(below);
-                *low = below as u32;
+                let clamped = at.max(0.0).min(last - 1.0);
+                let nearest = clamped + WHOLE - WHOLE;
+                low[j] = nearest - if nearest > clamped { 1.0 } else { 0.0 };
+                self.within[i][j] = at - low[j];
             }
         }
-        let [_, h, w] = self.input;
-        let [x, y, z] = low.map(|low| low.map(|index| index as usize));
-        for (j, first) in self.first.iter_mut().enumerate() {
-            *first = (z[j] * h + y[j]) * w + x[j];
+        let [_, h, w] = self.input.map(|side| side as f64);
+        let [x, y, z] = &low;
+        for j in 0..LANES {
+            self.in_cell[j] = inside[j] > 0.0;
+            let first = (z[j] * h + y[j]) * w + x[j];
+            // The bits of the fraction are the number.
+            self.first[j] = ((first + WHOLE).to_bits() ^ WHOLE.to_bits()) as usize;
         }
     }
 
