@@ -84,7 +84,8 @@ impl Settings {
 
     /// Whether a stage displaces the fixed image as well.
     pub(super) fn displaces_fixed(&self) -> bool {
-        let halves = |stage: &Stage| stage.fields().is_some_and(|by| by.model().count() == 2);
+        let halves =
+            |stage: &Stage| stage.fields().is_some_and(|by| by.model().shows().displaces_fixed());
         self.stages.iter().any(halves)
     }
 }

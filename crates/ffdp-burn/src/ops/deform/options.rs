@@ -25,9 +25,22 @@ pub enum DeformMethod {
 }
 
 impl DeformMethod {
-    /// How many fields it finds.
+    /// How many fields it finds: one for each image that is displaced.
     pub fn fields(self) -> usize {
-        if self == Self::Syn { 2 } else { 1 }
+        1 + usize::from(self.displaces_fixed())
+    }
+
+    /// Whether the fixed image is displaced as well, by the first field.
+    pub fn displaces_fixed(self) -> bool {
+        self == Self::Syn
+    }
+
+    /// How often a field is squared until it is a displacement, and how gradients come back; `None` where it is one.
+    pub fn squarings(self) -> Option<(usize, Accumulation)> {
+        match self {
+            Self::Svf { squarings, accumulation } => Some((squarings, accumulation)),
+            Self::Greedy | Self::Syn => None,
+        }
     }
 }
 
