@@ -10,7 +10,6 @@ use crate::fields::Fields;
 use crate::level::Solver;
 use crate::pair::{LevelPair, read};
 use crate::parametric::Parametric;
-use crate::settings::{LbfgsSettings, OptimizerSettings};
 use ffdp_burn::ops::{AdamOptions, Moments, adam};
 use ffdp_burn::transform::BsplineTransform;
 use ffdp_image::error::Result;
@@ -51,19 +50,15 @@ pub(super) fn begin(
     let rest = model.rest();
     let objective = pair.objective(descent.similarity.loss(), affine, model, &options)?;
     let first = descent.learning_rate_voxels;
-    let optimizer: Box<dyn Optimizer<SplineModel>> = match descent.optimizer {
-        OptimizerSettings::Lbfgs(LbfgsSettings { history }) => {
-            Box::new(LineSteps::lbfgs(rest.clone(), history, first))
+    let history = descent.optimizer.kept_steps();
+    let adam = descent.optimizer.first_order().adam();
+    let optimizer: Box<dyn Optimizer<SplineModel>> = match (history, adam) {
+        (Some(history), _) => Box::new(LineSteps::lbfgs(rest.clone(), history, first)),
+        (None, Some(options)) => {
+            Box::new(Adam { at: rest.clone(), moments: Moments::default(), options, step: first })
         }
-        OptimizerSettings::Sgd | OptimizerSettings::GaussNewton(_) => {
-            Box::new(LineSteps::steepest(rest.clone(), first))
-        }
-        OptimizerSettings::Adam(settings) => Box::new(Adam {
-            at: rest.clone(),
-            moments: Moments::default(),
-            options: settings.options(),
-            step: first,
-        }),
+        // The gradient itself, which is all that there is without the slopes of voxels.
+        (None, None) => Box::new(LineSteps::steepest(rest.clone(), first)),
     };
     // Nothing was found beyond what a run was ended with, until there is an iteration.
     let reached = ended.map(|spline| (rest, spline));
