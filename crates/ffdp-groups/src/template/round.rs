@@ -314,7 +314,34 @@ impl Making<'_> {
         maps: Vec<MemberMap>,
         (change, mut images): (Option<Change>, Vec<ImageReport>),
     ) -> Result<Round> {
-        let members = || self.members.iter().zip(&maps).enumerate();
+        let [mean, variance, average] = self.averages(round, &maps, change.as_ref())?;
+        let template = sharpened(&average, self.settings.sharpening, &self.device)?;
+        images.sort_by_key(|image| image.index);
+        let report = RoundReport {
+            round,
+            kind,
+            change: before.map(|before| change_of(&template, &before.template)),
+            mean_map_mm: match &change {
+                Some(change) => self.length_mm(&change.psi, &foreground(&mean))?,
+                None => 0.0,
+            },
+            sharpness: [sharpness(&average)?, sharpness(&template)?],
+            spread: spread(&mean, &variance),
+            images,
+            seconds: 0.0,
+        };
+        Ok(Round { template, mean, variance, maps, report })
+    }
+
+    /// The mean, the variance and the average that is asked for of the images under their maps, in the mean units of
+    /// their intensities.
+    fn averages(
+        &self,
+        round: usize,
+        maps: &[MemberMap],
+        change: Option<&Change>,
+    ) -> Result<[Volume; 3]> {
+        let members = || self.members.iter().zip(maps).enumerate();
         let used: Vec<usize> = members()
             .filter(|(_, (_, map))| map.is_used)
             .map(|(k, _)| self.members[k].index)
@@ -325,7 +352,7 @@ impl Making<'_> {
         each_ahead(self.images, &used, |index, subject| {
             let find = |member: &Member| member.index == index;
             let k = self.members.iter().position(find).expect("only members are read");
-            let displacement = match &change {
+            let displacement = match change {
                 Some(change) => self.map(round, k, &maps[k], change)?,
                 None => None,
             };
@@ -352,22 +379,7 @@ impl Making<'_> {
             image.data.iter_mut().for_each(|v| *v = (low + unit * f64::from(*v)) as f32);
         }
         variance.data.iter_mut().for_each(|v| *v = (unit * unit * f64::from(*v)) as f32);
-        let template = sharpened(&average, self.settings.sharpening, &self.device)?;
-        images.sort_by_key(|image| image.index);
-        let report = RoundReport {
-            round,
-            kind,
-            change: before.map(|before| change_of(&template, &before.template)),
-            mean_map_mm: match &change {
-                Some(change) => self.length_mm(&change.psi, &foreground(&mean))?,
-                None => 0.0,
-            },
-            sharpness: [sharpness(&average)?, sharpness(&template)?],
-            spread: spread(&mean, &variance),
-            images,
-            seconds: 0.0,
-        };
-        Ok(Round { template, mean, variance, maps, report })
+        Ok([mean, variance, average])
     }
 
     /// The displacement `w'` of a member's new map, which is kept; `None` where it has none.
