@@ -51,10 +51,7 @@ impl FieldBuffers {
             Some(MomentStorage::Full) => 2 * VECTOR,
             Some(MomentStorage::Bf16) | None => VECTOR,
         };
-        let squared = match method {
-            DeformMethod::Svf { squarings, .. } => squarings as u64 + 2,
-            DeformMethod::Greedy | DeformMethod::Syn => 0,
-        };
+        let squared = method.squarings().map_or(0, |(squarings, _)| squarings as u64 + 2);
         Self { fields: method.fields() as u64, state_bytes, squared }
     }
 

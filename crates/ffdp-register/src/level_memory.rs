@@ -94,6 +94,11 @@ impl LevelProblem {
         Self::Linear { sizes: grids.map(Geometry::dims), channels: content.with_masks() }
     }
 
+    /// Images on these grids in one piece, with all that a method makes of them.
+    pub fn whole(grids: [&Geometry; 2], bytes: u64) -> Self {
+        Self::Whole { sizes: grids.map(Geometry::dims), bytes }
+    }
+
     /// Extents (D, H, W) of the fixed and the moving image.
     pub fn sizes(&self) -> [[usize; 3]; 2] {
         match self {

@@ -23,7 +23,7 @@ pub(crate) trait Model: Debug + Send + Sync {
 
     /// Fields of one level.
     fn count(&self) -> usize {
-        1
+        self.shows().fields()
     }
 
     /// The displacement `w` and, where the model gives it, its inverse, in the fields' shards.
@@ -91,10 +91,6 @@ pub(crate) struct Halves;
 impl Model for Halves {
     fn shows(&self) -> DeformMethod {
         DeformMethod::Syn
-    }
-
-    fn count(&self) -> usize {
-        2
     }
 
     fn maps(&self, fields: &Fields) -> Result<(Fields, Option<Fields>)> {

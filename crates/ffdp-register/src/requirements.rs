@@ -5,8 +5,9 @@ use burn::tensor::{DType, Device};
 use super::checks::{MINIMUM_OVERLAP_PERCENT, check_overlap, check_sizes, check_sources};
 use super::labels::LabelChannels;
 use super::landmarks::{Pairs, Sigma};
-use super::methods::deformable::check_placement;
-use super::methods::{Listed, Stage};
+use super::level_memory::LevelProblem;
+use super::methods::Stage;
+use super::methods::deformable::stays;
 use super::places::Placement;
 use super::problem::{Content, Problem};
 use super::pyramid::{finest_spacing_mm, level_grids, plane_axis};
@@ -83,8 +84,7 @@ fn check_start(initial: &Composite, settings: &Settings, grids: &[Geometry; 2]) 
 fn check_channels(problem: &Problem, settings: &Settings) -> Result<()> {
     let channels = problem.image_channels();
     for stage in &settings.stages {
-        let Some(similarity) = stage.similarity() else { continue };
-        let needed = similarity.loss().least_channels();
+        let needed = stage.method().similarity().loss().least_channels();
         if needed > channels {
             let what = format!(
                 "the similarity of {} names channel {}, counted from 0: both images must have it",
@@ -170,14 +170,23 @@ impl Settings {
         content: Content,
     ) -> Result<()> {
         let minimum = self.minimum_axis_voxels;
-        self.stages.iter().try_for_each(|stage| match stage.listed() {
-            Listed::Moments(_) | Listed::Linear(..) => Ok(()),
-            Listed::Fields(method) => check_placement(placement, method, (grids, content), minimum),
-            Listed::Own(method) => method.levels().iter().rev().try_for_each(|level| {
-                let [fixed, moving] = &level_grids(grids, minimum, level)?;
-                placement.check_level(fixed.size, &stage.problem([fixed, moving], content))
-            }),
-        })
+        let check = |stage: &Stage, level: &LevelSettings| {
+            let [fixed, moving] = &level_grids(grids, minimum, level)?;
+            let problem = stage.problem([fixed, moving], content);
+            if matches!(problem, LevelProblem::Linear { .. }) {
+                return Ok(());
+            }
+            placement.check_level(fixed.size, &problem)?;
+            let stays_whole = stage.fields().is_some_and(|by| by.keeps_shards_on_devices());
+            if stays_whole && placement.is_too_small_for(&problem)? {
+                return Err(stays(stage.name(), fixed.size));
+            }
+            Ok(())
+        };
+        // The finest level, which takes the most, is the one to be reported.
+        let of_stage =
+            |stage: &Stage| stage.levels().iter().rev().try_for_each(|level| check(stage, level));
+        self.stages.iter().try_for_each(of_stage)
     }
 }
 

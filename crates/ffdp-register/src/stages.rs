@@ -5,9 +5,7 @@ use super::checks::check_overlap;
 use super::context::{Estimate, Run, StageResult};
 use super::fields::Fields;
 use super::level::check_finite_loss;
-use super::methods::deformable::deform;
-use super::methods::linear::moments;
-use super::methods::{Listed, Stage, StageInputs, find};
+use super::methods::{Stage, StageInputs};
 use super::models::Deformed;
 use super::parametric::spline_of;
 use super::places::Placement;
@@ -46,10 +44,9 @@ impl Run<'_> {
             if contrast.is_none() && !stage.is_linear() && stage.compares_intensities() {
                 contrast = Some(self.contrast(&found.affine)?);
             }
-            let mut staged = match stage.listed() {
-                Listed::Fields(method) => deform(self, method, found)?,
-                Listed::Own(method) if !method.is_linear() => find(self, method, found)?,
-                _ => self.linear(stage, found)?,
+            let mut staged = match stage.is_linear() {
+                true => self.linear(stage, found)?,
+                false => stage.run(self, found)?,
             };
             let is_driven = self.landmarks.is_some();
             (found, loss_before) =
@@ -119,13 +116,8 @@ impl Run<'_> {
         let processes = self.processes.clone();
         let deformed = found.deformed.clone();
         let report = processes.run_on_root(|| {
-            let staged = match stage.listed() {
-                Listed::Moments(settings) => moments(self, settings, found)?,
-                Listed::Linear(name, settings, find) => find(self, name, settings, found)?,
-                Listed::Own(method) => find(self, method, found)?,
-                Listed::Fields(_) => unreachable!("methods of fields are no linear ones"),
-            };
-            let StageResult { found, report, loss_without, loss_before } = staged;
+            let StageResult { found, report, loss_without, loss_before } =
+                stage.run(self, found)?;
             let losses = vec![report.loss_after, loss_without, loss_before, report.seconds];
             let margin = vec![report.margin.unwrap_or(f64::NAN)];
             let numbers = [found.affine.rows().concat(), losses, margin].concat();

@@ -7,9 +7,7 @@ use super::similarity::loss_of;
 use super::{bending_energy, compose, diffusion, exp, gaussian, grid_sample, total_variation};
 use crate::ops::GridSampleOptions;
 use crate::ops::adam::{AdamConstants, AdamOptions, Moments};
-use crate::ops::deform::{
-    DeformImages, DeformMethod, DeformOptions, DeformState, Penalties, Update,
-};
+use crate::ops::deform::{DeformImages, DeformOptions, DeformState, Penalties, Update};
 use crate::ops::regularity::SMALL_DIFFERENCE;
 
 /// Iterations of the greedy method or of a stationary velocity, by Adam; see [`crate::ops::deform()`].
@@ -30,6 +28,7 @@ pub fn deform(
         images.masks.iter().all(Option::is_none) && sizes[2..].iter().all(|&voxels| voxels > 1),
         "baseline deform: masks and axes of one voxel are not known, got {sizes:?}"
     );
+    assert!(!options.method.displaces_fixed(), "baseline deform: SyN is not known");
     let [mut state] = <[DeformState; 1]>::try_from(states)
         .unwrap_or_else(|states| panic!("baseline deform: one field, got {}", states.len()));
     let mut measures = Vec::with_capacity(iterations);
@@ -67,10 +66,9 @@ fn gradient(
     options: &DeformOptions,
 ) -> (Tensor<1>, Tensor<5>) {
     let tracked = field.clone().autodiff().require_grad();
-    let displacement = match options.method {
-        DeformMethod::Greedy => tracked.clone(),
-        DeformMethod::Svf { squarings, .. } => exp(tracked.clone(), squarings),
-        DeformMethod::Syn => panic!("baseline deform: SyN is not known"),
+    let displacement = match options.method.squarings() {
+        None => tracked.clone(),
+        Some((squarings, _)) => exp(tracked.clone(), squarings),
     };
     let sampling = GridSampleOptions {
         displacement_scale: options.displacement_scale,

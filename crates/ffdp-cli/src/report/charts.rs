@@ -15,22 +15,13 @@ const MARGIN: [f64; 4] = [66.0, 26.0, 14.0, 42.0];
 /// The losses of a stage, level after level; `unit` names the loss. A level without iterations is
 /// left out; a stage without any has no curve.
 pub fn convergence(stage: &StageReport, unit: &str) -> Option<String> {
-    let losses = || stage.levels.iter().flat_map(|level| &level.losses);
-    let count = losses().count();
-    let low = losses().copied().fold(f64::INFINITY, f64::min);
-    let high = losses().copied().fold(f64::NEG_INFINITY, f64::max);
-    if count == 0 {
-        return None;
-    }
-    let axes = Axes {
-        x: Scale::new([0.0, count as f64], [MARGIN[0], WIDTH - MARGIN[2]]),
-        y: Scale::new(widened(low, high), [HEIGHT - MARGIN[3], MARGIN[1]]),
-    };
-    let mut svg = axes.frame(&Names::of_loss(unit));
+    let losses = || stage.levels.iter().flat_map(|level| level.losses.iter().copied());
+    let ranges = [[0.0, losses().count() as f64], extent(losses())?];
+    let (frame, mut svg) = chart(ranges, &Names::of_loss(unit));
     let mut start = 0;
     for (index, level) in stage.levels.iter().enumerate() {
         let name = format!("shrink {}", level.shrink);
-        axes.level(&mut svg, index, start, &level.losses, &name);
+        frame.level(&mut svg, index, start, &level.losses, &name);
         start += level.losses.len();
     }
     svg.push_str("</svg>");
@@ -40,17 +31,9 @@ pub fn convergence(stage: &StageReport, unit: &str) -> Option<String> {
 /// One curve of positive values, by their logarithm to base 10; `unit` names it.
 pub fn logarithmic(values: &[f64], unit: &str) -> Option<String> {
     let logs: Vec<f64> = values.iter().filter(|v| **v > 0.0).map(|v| v.log10()).collect();
-    let low = logs.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    if logs.is_empty() {
-        return None;
-    }
-    let axes = Axes {
-        x: Scale::new([0.0, logs.len() as f64], [MARGIN[0], WIDTH - MARGIN[2]]),
-        y: Scale::new(widened(low, high), [HEIGHT - MARGIN[3], MARGIN[1]]),
-    };
-    let mut svg = axes.frame(&Names::of_loss(unit));
-    axes.level(&mut svg, 0, 0, &logs, "");
+    let ranges = [[0.0, logs.len() as f64], extent(logs.iter().copied())?];
+    let (frame, mut svg) = chart(ranges, &Names::of_loss(unit));
+    frame.level(&mut svg, 0, 0, &logs, "");
     svg.push_str("</svg>");
     Some(svg)
 }
@@ -64,37 +47,23 @@ pub struct Curve<'a> {
 /// Curves of different colours over the numbers of volumes, with their names above; `quantity` names the values. Lines
 /// are where volumes are to be looked at. `None` without a value.
 pub fn over_volumes(curves: &[Curve], quantity: &str, marked: &[usize]) -> Option<String> {
-    let values = || curves.iter().flat_map(|curve| curve.values);
-    let low = values().copied().fold(f64::INFINITY, f64::min);
-    let high = values().copied().fold(f64::NEG_INFINITY, f64::max);
-    let count = curves.iter().map(|curve| curve.values.len()).max().filter(|count| *count > 0)?;
-    let axes = Axes {
-        x: Scale::new([0.0, (count - 1).max(1) as f64], [MARGIN[0], WIDTH - MARGIN[2]]),
-        y: Scale::new(widened(low, high), [HEIGHT - MARGIN[3], MARGIN[1]]),
-    };
-    let names = Names { x: "volume", y: quantity, about: &format!("{quantity} over volumes") };
-    let mut svg = axes.frame(&names);
-    let (top, bottom) = (MARGIN[1], HEIGHT - MARGIN[3]);
+    let range = extent(curves.iter().flat_map(|curve| curve.values.iter().copied()))?;
+    let count = curves.iter().map(|curve| curve.values.len()).max().unwrap_or(0);
+    let names = Names { axes: ["volume", quantity], about: &format!("{quantity} over volumes") };
+    let (frame, mut svg) = chart([[0.0, (count - 1).max(1) as f64], range], &names);
     for volume in marked {
-        let x = axes.x.place(*volume as f64);
-        let _ = write!(
-            svg,
-            "<line class=\"border\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top}\" y2=\"{bottom}\"/>"
-        );
+        frame.border(&mut svg, *volume as f64, 0.0);
     }
     for (index, curve) in curves.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
-        let place = |(k, v): (usize, &f64)| {
-            format!("{:.1},{:.1}", axes.x.place(k as f64), axes.y.place(*v))
-        };
-        let points: Vec<String> = curve.values.iter().enumerate().map(place).collect();
+        let values = curve.values.iter().enumerate().map(|(k, v)| (k as f64, *v));
         let _ = write!(
             svg,
             "<polyline style=\"stroke:{colour}\" points=\"{}\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\" style=\"fill:{colour}\">{}</text>",
-            points.join(" "),
+            frame.points(values).join(" "),
             MARGIN[0] + 90.0 * index as f64,
-            top - 10.0,
+            MARGIN[1] - 10.0,
             curve.name
         );
     }
@@ -102,33 +71,57 @@ pub fn over_volumes(curves: &[Curve], quantity: &str, marked: &[usize]) -> Optio
     Some(svg)
 }
 
-/// The names of the axes, and that of the picture for those who do not see it.
+/// The names of the axes, along x and y, and that of the picture for those who do not see it.
 struct Names<'a> {
-    x: &'a str,
-    y: &'a str,
+    axes: [&'a str; 2],
     about: &'a str,
 }
 
 impl<'a> Names<'a> {
     fn of_loss(unit: &'a str) -> Self {
-        Self { x: "iteration", y: unit, about: "Loss over iterations" }
+        Self { axes: ["iteration", unit], about: "Loss over iterations" }
     }
 }
 
-struct Axes {
-    x: Scale,
-    y: Scale,
+/// A chart of these ranges, along x and y, without its curves and its end.
+fn chart(ranges: [[f64; 2]; 2], Names { axes, about }: &Names) -> (Frame, String) {
+    let frame = Frame::new([WIDTH, HEIGHT], MARGIN, ranges);
+    let mut svg = format!(
+        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
+         aria-label=\"{about}\" xmlns=\"http://www.w3.org/2000/svg\">"
+    );
+    let ticks: Vec<[f64; 2]> = frame.x.ticks().into_iter().map(|tick| [tick; 2]).collect();
+    frame.draw(&mut svg, (&ticks, Marks::Below), *axes);
+    (frame, svg)
 }
 
-impl Axes {
-    /// The opening tag, lines with numbers, and the names of the axes.
-    fn frame(&self, &Names { x: x_name, y: y_name, about }: &Names) -> String {
-        let mut svg = format!(
-            "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
-             aria-label=\"{about}\" xmlns=\"http://www.w3.org/2000/svg\">"
-        );
-        let (left, right) = (MARGIN[0], WIDTH - MARGIN[2]);
-        let bottom = HEIGHT - MARGIN[3];
+/// What is around curves, and where values lie in it.
+pub(super) struct Frame {
+    pub x: Scale,
+    pub y: Scale,
+    /// Left, top, right, bottom.
+    corners: [f64; 4],
+    height: f64,
+}
+
+/// What marks values along x: lines through the frame, or short ones below it.
+pub(super) enum Marks {
+    Through,
+    Below,
+}
+
+impl Frame {
+    /// A frame with so much space around it, of values in these ranges along x and y.
+    pub fn new([width, height]: [f64; 2], margin: [f64; 4], [x, y]: [[f64; 2]; 2]) -> Self {
+        let [left, top, right, bottom] = margin;
+        let (right, bottom) = (width - right, height - bottom);
+        let (x, y) = (Scale::new(x, [left, right]), Scale::new(y, [bottom, top]));
+        Self { x, y, corners: [left, top, right, bottom], height }
+    }
+
+    /// Lines with numbers, those along x where values of `x` lie and what is written there, and the names of the axes.
+    pub fn draw(&self, svg: &mut String, (ticks, marks): (&[[f64; 2]], Marks), names: [&str; 2]) {
+        let [left, top, right, bottom] = self.corners;
         for tick in self.y.ticks() {
             let (y, text) = (self.y.place(tick), number(tick));
             let _ = write!(
@@ -139,26 +132,44 @@ impl Axes {
                 y + 3.5
             );
         }
-        for tick in self.x.ticks() {
-            let (x, text) = (self.x.place(tick), number(tick));
+        let (class, from, to) = match marks {
+            Marks::Through => ("rule", top, bottom),
+            Marks::Below => ("tick", bottom, bottom + 4.0),
+        };
+        for [tick, value] in ticks {
+            let (x, text) = (self.x.place(*tick), number(*value));
             let _ = write!(
                 svg,
-                "<line class=\"tick\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{bottom}\" y2=\"{:.1}\"/>\
+                "<line class=\"{class}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{from}\" y2=\"{to:.1}\"/>\
                  <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>",
-                bottom + 4.0,
                 bottom + 16.0
             );
         }
-        let (middle, side) = ((left + right) / 2.0, (MARGIN[1] + bottom) / 2.0);
+        let ([x_name, y_name], middle, side) = (names, (left + right) / 2.0, (top + bottom) / 2.0);
         let _ = write!(
             svg,
             "<line class=\"axis\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>\
              <text class=\"name\" x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{x_name}\
              </text><text class=\"name\" transform=\"translate(13 {side:.1}) rotate(-90)\" \
              text-anchor=\"middle\">{y_name}</text>",
-            HEIGHT - 6.0
+            self.height - 6.0
         );
-        svg
+    }
+
+    /// Where values (x, y) lie, as the points of a line.
+    pub fn points(&self, values: impl Iterator<Item = (f64, f64)>) -> Vec<String> {
+        let point = |(x, y)| format!("{:.1},{:.1}", self.x.place(x), self.y.place(y));
+        values.map(point).collect()
+    }
+
+    /// A line at `x` that rises so far beyond the top.
+    fn border(&self, svg: &mut String, x: f64, rise: f64) {
+        let [_, top, _, bottom] = self.corners;
+        let (x, from) = (self.x.place(x), top - rise);
+        let _ = write!(
+            svg,
+            "<line class=\"border\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{from:.1}\" y2=\"{bottom}\"/>"
+        );
     }
 
     /// The curve of a level, with its name above and a line where it begins.
@@ -166,49 +177,40 @@ impl Axes {
         if losses.is_empty() {
             return;
         }
-        let place = |i: usize| (start + i) as f64 + 0.5;
-        let points: Vec<String> = losses
-            .iter()
-            .enumerate()
-            .map(|(i, &loss)| format!("{:.1},{:.1}", self.x.place(place(i)), self.y.place(loss)))
-            .collect();
-        let (begin, end) =
-            (self.x.place(start as f64), self.x.place((start + losses.len()) as f64));
-        let (top, bottom) = (MARGIN[1], HEIGHT - MARGIN[3]);
+        let values = losses.iter().enumerate().map(|(i, loss)| ((start + i) as f64 + 0.5, *loss));
+        let points = self.points(values);
+        let middle = start as f64 + losses.len() as f64 / 2.0;
         if index > 0 {
-            let _ = write!(
-                svg,
-                "<line class=\"border\" x1=\"{begin:.1}\" x2=\"{begin:.1}\" y1=\"{:.1}\" \
-                 y2=\"{bottom}\"/>",
-                top - 10.0
-            );
+            self.border(svg, start as f64, 10.0);
         }
         let _ = write!(
             svg,
             "<text class=\"level\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{name}\
              </text><polyline points=\"{}\"/>",
-            (begin + end) / 2.0,
-            top - 10.0,
+            self.x.place(middle),
+            self.corners[1] - 10.0,
             points.join(" ")
         );
-        if let ([point], 1) = (&points[..], losses.len()) {
+        if let [point] = &points[..] {
             let (x, y) = point.split_once(',').unwrap_or_default();
             let _ = write!(svg, "<circle cx=\"{x}\" cy=\"{y}\" r=\"2.5\"/>");
         }
     }
 }
 
-/// The range with some air; a constant gets a range of its own.
-pub(super) fn widened(low: f64, high: f64) -> [f64; 2] {
+/// The range of values with some air; a constant gets a range of its own. `None` without a value.
+pub(super) fn extent(values: impl Iterator<Item = f64>) -> Option<[f64; 2]> {
+    let wider = |[low, high]: [f64; 2], [l, h]: [f64; 2]| [low.min(l), high.max(h)];
+    let [low, high] = values.map(|value| [value; 2]).reduce(wider)?;
     let air = match high > low {
         true => 0.05 * (high - low),
         false => 0.05 * low.abs().max(1e-6),
     };
-    [low - air, high + air]
+    Some([low - air, high + air])
 }
 
 /// Without the noise of the last digits.
-pub(super) fn number(value: f64) -> String {
+fn number(value: f64) -> String {
     let text = format!("{value:.6}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     let text = if text == "-0" { "0" } else { text };

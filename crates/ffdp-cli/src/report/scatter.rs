@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use ffdp_train::pictures::Scale;
 
-use super::charts::{number, widened};
+use super::charts::{Frame, Marks, extent};
 use super::colours::COLOURS;
 
 const WIDTH: f64 = 780.0;
@@ -27,61 +27,21 @@ pub struct Series {
 /// The picture; `None` without a point.
 pub fn scatter(series: &[Series], x_name: &str, y_name: &str) -> Option<String> {
     let points = || series.iter().flat_map(|series| &series.points);
-    let range = |of: fn(&(f64, f64, String)) -> f64| {
-        let extent = (f64::INFINITY, f64::NEG_INFINITY);
-        points().map(of).fold(extent, |(low, high), v| (low.min(v), high.max(v)))
-    };
-    points().next()?;
-    let (low, high) = range(|point| point.0.log10());
-    let x = Scale::new(widened(low, high), [MARGIN[0], WIDTH - MARGIN[2]]);
-    let (low, high) = range(|point| point.1);
-    let y = Scale::new(widened(low, high), [HEIGHT - MARGIN[3], MARGIN[1]]);
-    let mut svg = frame(&x, &y, x_name, y_name);
-    for (index, series) in series.iter().enumerate() {
-        draw(&mut svg, series, COLOURS[index % COLOURS.len()], index, &x, &y);
-    }
-    svg.push_str("</svg>\n");
-    Some(svg)
-}
-
-/// The opening, lines with numbers, and the names of the axes.
-fn frame(x: &Scale, y: &Scale, x_name: &str, y_name: &str) -> String {
-    let (left, right, bottom) = (MARGIN[0], WIDTH - MARGIN[2], HEIGHT - MARGIN[3]);
-    let top = MARGIN[1];
+    let ranges = [extent(points().map(|at| at.0.log10()))?, extent(points().map(|at| at.1))?];
+    let frame = Frame::new([WIDTH, HEIGHT], MARGIN, ranges);
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" \
          xmlns=\"http://www.w3.org/2000/svg\"><title>{y_name} over {x_name}</title>\
          <style>{STYLE}</style><rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>"
     );
-    for tick in y.ticks() {
-        let (place, text) = (y.place(tick), number(tick));
-        let _ = write!(
-            svg,
-            "<line class=\"rule\" x1=\"{left}\" x2=\"{right}\" y1=\"{place:.1}\" y2=\"{place:.1}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>",
-            left - 7.0,
-            place + 4.0
-        );
+    let ticks: Vec<[f64; 2]> =
+        logarithmic_ticks(&frame.x).into_iter().map(|value| [value.log10(), value]).collect();
+    frame.draw(&mut svg, (&ticks, Marks::Through), [x_name, y_name]);
+    for (index, series) in series.iter().enumerate() {
+        draw(&mut svg, series, COLOURS[index % COLOURS.len()], index, &frame);
     }
-    for value in logarithmic_ticks(x) {
-        let (place, text) = (x.place(value.log10()), number(value));
-        let _ = write!(
-            svg,
-            "<line class=\"rule\" x1=\"{place:.1}\" x2=\"{place:.1}\" y1=\"{top}\" y2=\"{bottom}\"/>\
-             <text x=\"{place:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>",
-            bottom + 16.0
-        );
-    }
-    let (middle, side) = ((left + right) / 2.0, (top + bottom) / 2.0);
-    let _ = write!(
-        svg,
-        "<line class=\"axis\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>\
-         <text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{x_name}</text>\
-         <text transform=\"translate(14 {side:.1}) rotate(-90)\" text-anchor=\"middle\">{y_name}\
-         </text>",
-        HEIGHT - 10.0
-    );
-    svg
+    svg.push_str("</svg>\n");
+    Some(svg)
 }
 
 /// 1, 2 and 5 times the powers of ten in the range of logarithms; powers alone where it is wide.
@@ -93,26 +53,19 @@ fn logarithmic_ticks(x: &Scale) -> Vec<f64> {
     values.filter(|value| (from..=to).contains(&value.log10())).collect()
 }
 
-fn draw(svg: &mut String, series: &Series, colour: &str, index: usize, x: &Scale, y: &Scale) {
-    let place = |point: &(f64, f64, String)| (x.place(point.0.log10()), y.place(point.1));
-    let line: Vec<String> = series
-        .points
-        .iter()
-        .map(|point| {
-            let (x, y) = place(point);
-            format!("{x:.1},{y:.1}")
-        })
-        .collect();
-    let _ = write!(svg, "<polyline points=\"{}\" stroke=\"{colour}\"/>", line.join(" "));
-    for point in &series.points {
-        let (x, y) = place(point);
+fn draw(svg: &mut String, series: &Series, colour: &str, index: usize, frame: &Frame) {
+    let values = || series.points.iter().map(|(x, y, _)| (x.log10(), *y));
+    let line = frame.points(values()).join(" ");
+    let _ = write!(svg, "<polyline points=\"{line}\" stroke=\"{colour}\"/>");
+    for ((x, y), (.., text)) in values().zip(&series.points) {
+        let (x, y) = (frame.x.place(x), frame.y.place(y));
         let _ = write!(
             svg,
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>\
              <text class=\"at\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             x + 6.0,
             y - 5.0,
-            escaped(&point.2)
+            escaped(text)
         );
     }
     let (left, row) = (WIDTH - MARGIN[2] + TEXT_WIDTH, MARGIN[1] + 14.0 + 19.0 * index as f64);

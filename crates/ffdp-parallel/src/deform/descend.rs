@@ -38,9 +38,7 @@ impl Rule {
 
     /// Lengths of directions below this make full steps.
     pub fn shortest(&self) -> f64 {
-        /// Keeps a division by the length of a step defined where there is no step.
-        const NO_LENGTH: f64 = 1e-30;
-        if self.optimizer.has_length(self.is_least_squares) { 1.0 } else { NO_LENGTH }
+        self.optimizer.shortest(self.is_least_squares)
     }
 }
 

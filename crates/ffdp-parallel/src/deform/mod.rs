@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! for each shard      images as their displacements show them         view.rs, block.rs
-//!                     loss, g = d loss / d field                      compare.rs, penalty.rs, problem.rs
+//!                     loss, g = d loss / d field                      compare.rs, penalty.rs, problem/
 //!                     m, v <- G_gradient g                            seam.rs, descend.rs
 //! two numbers         mean v, the longest vector of the direction d
 //! for each shard      field <- G_field (s + field o (id + s)),  s = -rate d / longest         step.rs
@@ -63,8 +63,7 @@ pub use direct::DirectPair;
 use ffdp_burn::losses::{Pair, SimilarityLoss};
 use ffdp_burn::ops::weights::joint_weights;
 use ffdp_burn::ops::{
-    self, DeformImages, DeformMethod, DeformOptions, DeformState, GridSampleOptions, exp,
-    grid_sample,
+    self, DeformImages, DeformOptions, DeformState, GridSampleOptions, exp, grid_sample,
 };
 use ffdp_image::error::Result;
 pub(super) use flow::WINDOWS;
@@ -128,7 +127,8 @@ impl Team {
 /// What changes from iteration to iteration.
 #[derive(Clone, Debug)]
 pub struct ShardedState {
-    /// A displacement, a velocity, or the halves for the fixed and the moving image, as the [`DeformMethod`] says;
+    /// A displacement, a velocity, or the halves for the fixed and the moving image, as the
+    /// [`DeformMethod`](ops::DeformMethod) says;
     /// `[N, 3, D, H, W]` each, cut as the fixed image.
     pub fields: Vec<Sharded>,
     /// Of the gradient to each; untouched by an optimiser without.
@@ -412,17 +412,15 @@ fn shown(images: &DeformImages, states: &[DeformState], options: &DeformOptions)
         ..GridSampleOptions::default()
     };
     let [first, last] = [0, states.len() - 1].map(|k| states[k].field.clone());
-    let u = match options.method {
-        DeformMethod::Svf { squarings, .. } => exp(last, squarings),
-        DeformMethod::Greedy | DeformMethod::Syn => last,
+    let u = match options.method.squarings() {
+        Some((squarings, _)) => exp(last, squarings),
+        None => last,
     };
     let moved =
         |x: &Tensor<5>| grid_sample(x.clone(), Some(affine.clone()), Some(u.clone()), &scaled);
-    let stays = |x: &Tensor<5>| match options.method {
-        DeformMethod::Syn => {
-            grid_sample(x.clone(), None, Some(first.clone()), &GridSampleOptions::default())
-        }
-        DeformMethod::Greedy | DeformMethod::Svf { .. } => x.clone(),
+    let stays = |x: &Tensor<5>| match options.method.displaces_fixed() {
+        true => grid_sample(x.clone(), None, Some(first.clone()), &GridSampleOptions::default()),
+        false => x.clone(),
     };
     let weights = joint_weights(masks[0].as_ref().map(stays), masks[1].as_ref().map(moved));
     let similarity: Arc<dyn SimilarityLoss> = options.measure.into();

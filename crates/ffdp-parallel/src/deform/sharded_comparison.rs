@@ -22,6 +22,8 @@ pub struct ShardedComparison {
     /// On the block of every shard, with its mask as last channel where it has one.
     fixed: Vec<Tensor<5>>,
     blocks: Vec<Block>,
+    /// `count d loss / d sums` of a mean, on the device of every shard.
+    mean_slopes: Vec<Tensor<1>>,
     mesh: DeviceMesh,
     holders: Holders,
 }
@@ -35,8 +37,6 @@ pub struct Compared {
     pub count: f64,
     /// `count d loss / d moved`, without a mask's channel.
     pub gradient: Sharded,
-    /// `count d^2 loss / d moved^2` about, of each value alone: not negative.
-    pub curvature: Option<Sharded>,
 }
 
 impl ShardedComparison {
@@ -61,56 +61,66 @@ impl ShardedComparison {
         let places = blocks.iter().zip(mesh.devices());
         let fixed =
             places.map(|(block, device)| around.window(block.all.clone(), device)).collect();
-        Ok(Self { comparison, fixed, blocks, mesh: mesh.clone(), holders: holders.clone() })
+        let mean_slopes = comparison.mean_slopes(mesh, around.shards()[0].dtype());
+        let (mesh, holders) = (mesh.clone(), holders.clone());
+        Ok(Self { comparison, fixed, blocks, mean_slopes, mesh, holders })
     }
 
-    /// The loss of `moved`, with its mask as last channel where it has one, and its gradient; with `curved`, the
-    /// curvature. Waits for the devices.
+    /// The loss of `moved`, with its mask as last channel where it has one, and its gradient. Waits for the devices.
     ///
     /// # Errors
     /// As [`ShardedComparison::new`].
-    pub fn compare(&self, moved: &Sharded, curved: bool) -> Result<Compared> {
+    pub fn compare(&self, moved: &Sharded) -> Result<Compared> {
         let comparison = &self.comparison;
         let pairs = self.pairs(moved)?;
-        let places = || pairs.iter().zip(&self.blocks);
-        let parts = places().map(|(pair, block)| Tensor::cat(comparison.parts(block, pair), 0));
-        // On every shard's device.
-        let sums = self.holders.all_reduce(parts.collect(), Reduction::Sum)?;
-        let sums: Vec<Sums> = sums.iter().map(|parts| Sums::of(parts, 0)).collect();
-        let layout = moved.layout();
-        let gradient = |((pair, block), sums): ((&Pair, &Block), &Sums)| {
-            let slope = comparison.slope(sums);
-            let [to_moved, _] = comparison.similarity.gradient(pair, &slope, [true, false]);
+        // Of a mean they come with the gradients.
+        let sums = match comparison.similarity.is_mean() {
+            true => None,
+            false => Some(self.sums(&pairs)?),
+        };
+        let slopes = match &sums {
+            None => self.mean_slopes.clone(),
+            Some(sums) => sums.iter().map(|sums| comparison.slope(sums)).collect(),
+        };
+        let mut parts = Vec::new();
+        let gradient = |((pair, block), slope): ((&Pair, &Block), &Tensor<1>)| {
+            let (of_block, [to_moved, _]) = comparison.compare(block, pair, slope, [true, false]);
+            parts.push(of_block);
             block.narrow(&to_moved.expect("it was asked for"), &block.own)
         };
-        let gradients: Vec<Tensor<5>> = places().zip(&sums).map(gradient).collect();
-        let curvature = match curved {
-            false => None,
-            true => Some(self.curvature(&pairs, &gradients, &sums, layout)?),
+        let gradients = pairs.iter().zip(&self.blocks).zip(&slopes).map(gradient).collect();
+        let sums = match sums {
+            Some(sums) => sums,
+            None => self.added(parts)?,
         };
         let numbers = vec![comparison.loss(&sums[0]), sums[0].count.clone()];
         let numbers = read_together("a loss", numbers)?;
-        let gradient = Sharded::new(gradients, layout.clone());
-        Ok(Compared { loss: numbers[0], count: numbers[1], gradient, curvature })
+        let gradient = Sharded::new(gradients, moved.layout().clone());
+        Ok(Compared { loss: numbers[0], count: numbers[1], gradient })
     }
 
-    /// Each similarity's own, or one number for all values: the Fisher information of the loss as a log-likelihood, the
-    /// mean square of its slope.
-    fn curvature(
-        &self,
-        pairs: &[Pair],
-        gradients: &[Tensor<5>],
-        sums: &[Sums],
-        layout: &crate::layout::Layout,
-    ) -> Result<Sharded> {
-        let similarity = &self.comparison.similarity;
-        let places = pairs.iter().zip(&self.blocks).zip(sums);
-        let own = places.map(|((pair, block), Sums { count, total })| {
+    /// `count d^2 loss / d moved^2` about, of each value alone, at `moved`: not negative. Each similarity's own, or one
+    /// number for all values: the Fisher information of the loss as a log-likelihood, the mean square of its slope.
+    ///
+    /// # Errors
+    /// As [`ShardedComparison::new`].
+    pub fn curvature(&self, moved: &Sharded) -> Result<Sharded> {
+        let (comparison, layout) = (&self.comparison, moved.layout().clone());
+        let similarity = &comparison.similarity;
+        let pairs = self.pairs(moved)?;
+        let sums = self.sums(&pairs)?;
+        let places = || pairs.iter().zip(&self.blocks).zip(&sums);
+        let own = places().map(|((pair, block), Sums { count, total })| {
             Some(block.narrow(&similarity.curvature(pair, total, count)?, &block.own))
         });
         if let Some(own) = own.collect::<Option<Vec<_>>>() {
-            return Ok(Sharded::new(own, layout.clone()));
+            return Ok(Sharded::new(own, layout));
         }
+        let gradient = |((pair, block), sums): ((&Pair, &Block), &Sums)| {
+            let [to_moved, _] = similarity.gradient(pair, &comparison.slope(sums), [true, false]);
+            block.narrow(&to_moved.expect("it was asked for"), &block.own)
+        };
+        let gradients: Vec<Tensor<5>> = places().map(gradient).collect();
         let squares =
             gradients.iter().map(|gradient| sum_of_all(gradient.clone() * gradient.clone()));
         let squares = self.holders.all_reduce(squares.collect(), Reduction::Sum)?;
@@ -123,7 +133,20 @@ impl ShardedComparison {
                 None => mean.expand(gradients[k].dims()),
             }
         };
-        Ok(Sharded::new((0..pairs.len()).map(of).collect(), layout.clone()))
+        Ok(Sharded::new((0..pairs.len()).map(of).collect(), layout))
+    }
+
+    /// What the loss of these is made of, on every shard's device.
+    fn sums(&self, pairs: &[Pair]) -> Result<Vec<Sums>> {
+        let places = pairs.iter().zip(&self.blocks);
+        self.added(places.map(|(pair, block)| self.comparison.parts(block, pair)).collect())
+    }
+
+    /// The parts of all blocks, added up, on every shard's device.
+    fn added(&self, parts: Vec<Vec<Tensor<1>>>) -> Result<Vec<Sums>> {
+        let parts = parts.into_iter().map(|parts| Tensor::cat(parts, 0)).collect();
+        let sums = self.holders.all_reduce(parts, Reduction::Sum)?;
+        Ok(sums.iter().map(|parts| Sums::of(parts, 0)).collect())
     }
 
     /// Both images on the block of every shard.

@@ -4,9 +4,12 @@
 use burn::tensor::Tensor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::own::{Method, MethodResult, StageInputs, StageRun};
+use super::StageMethod;
+use super::own::{MethodResult, StageInputs, StageRun, find};
+use crate::context::{Estimate, Run, StageResult};
+use crate::level_memory::LevelProblem;
 use crate::problem::Content;
-use crate::settings::{LevelSettings, Similarity, validate_shrink};
+use crate::settings::{LevelSettings, Next, Similarity, validate_shrink};
 use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::losses::similarities::{Mind, MindSettings};
 use ffdp_burn::ops::{DiscreteOptions, GridSampleOptions, compose, discrete_rounds, grid_sample};
@@ -88,12 +91,6 @@ const FIELDS: u64 = 12;
 const LONGEST_VOXELS: f64 = 112.0;
 
 impl DiscreteSettings {
-    /// The same with a level, for a fixed image whose longest axis has so many voxels.
-    pub(crate) fn for_image(&mut self, longest_voxels: f64) {
-        let shrink = (longest_voxels / LONGEST_VOXELS).max(1.0);
-        self.level.get_or_insert(LevelSettings { shrink, iterations: 1 });
-    }
-
     fn options(&self) -> Vec<DiscreteOptions> {
         let of = |round: &DiscreteRound| DiscreteOptions {
             spacing_voxels: round.spacing_voxels,
@@ -118,21 +115,9 @@ impl DiscreteSettings {
     }
 }
 
-impl Method for DiscreteSettings {
-    fn name(&self) -> &'static str {
-        "discrete"
-    }
-
-    fn levels(&self) -> &[LevelSettings] {
-        self.level.as_slice()
-    }
-
-    fn similarity(&self) -> &Similarity {
-        &self.features
-    }
-
+impl DiscreteSettings {
     /// The displacement on the level, after what was found before.
-    fn find(&self, stage: &mut StageRun) -> Result<MethodResult> {
+    fn search(&self, stage: &mut StageRun) -> Result<MethodResult> {
         let images = stage.images(self.level.as_ref().expect("a run has it"))?;
         let (affine, [fixed, _]) = (stage.affine(), images.grids());
         let map =
@@ -155,6 +140,25 @@ impl Method for DiscreteSettings {
             Some(before) => compose(before, found),
         };
         Ok(MethodResult { affine, displacement: Some(Displacement::new(field, fixed.clone())?) })
+    }
+}
+
+impl StageMethod for DiscreteSettings {
+    fn levels(&self) -> &[LevelSettings] {
+        self.level.as_slice()
+    }
+
+    fn levels_mut(&mut self) -> &mut [LevelSettings] {
+        self.level.as_mut_slice()
+    }
+
+    fn for_images(&mut self, longest_voxels: f64, _: Next) {
+        let shrink = (longest_voxels / LONGEST_VOXELS).max(1.0);
+        self.level.get_or_insert(LevelSettings { shrink, iterations: 1 });
+    }
+
+    fn similarity(&self) -> &Similarity {
+        &self.features
     }
 
     fn validate(&self) -> Result<()> {
@@ -193,18 +197,23 @@ impl Method for DiscreteSettings {
         VALUE * (self.described(1) * DESCRIBED + FIELDS) + costs
     }
 
-    fn device_bytes(&self, grids: [&Geometry; 2], content: Content) -> u64 {
+    fn problem(&self, grids: [&Geometry; 2], content: Content) -> LevelProblem {
         let [fixed, moving] = grids.map(|grid| grid.len() as u64);
         let [of_fixed, of_moving] = content.with_masks().map(|channels| channels as u64);
         let images = of_fixed * fixed + of_moving * (moving + fixed);
         let made = self.described(content.channels) * DESCRIBED + FIELDS;
         let size = grids[0].dims();
         let costs = self.options().iter().map(|round| round.cost_bytes_at_once(size) as u64).max();
-        VALUE * (images + made * fixed) + costs.unwrap_or(0)
+        let bytes = VALUE * (images + made * fixed) + costs.unwrap_or(0);
+        LevelProblem::whole(grids, bytes)
     }
 
     /// Its level is whole on the first device, wherever those of other stages are.
     fn refuses(&self, given: &StageInputs) -> Option<String> {
         given.processes.then(|| "it has its images in one piece, of one process".into())
+    }
+
+    fn run(&self, name: &'static str, run: &mut Run, found: Estimate) -> Result<StageResult> {
+        find(run, (name, self), found, |stage| self.search(stage))
     }
 }

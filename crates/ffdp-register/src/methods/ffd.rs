@@ -12,7 +12,6 @@ use crate::settings::{
     ConvergenceSettings, Descent, LbfgsSettings, LevelSettings, MiSettings, OptimizerSettings,
     Regularization, Similarity, default_levels, in_range,
 };
-use ffdp_burn::ops::Update;
 use ffdp_image::error::{Error, Result};
 use ffdp_parallel::deform::SplinePenalties;
 
@@ -83,24 +82,13 @@ const LARGEST_WEIGHT: f64 = 1e6;
 const DIFFERENCE_VOXELS: f64 = 1.0;
 
 impl FieldMethod for FfdSettings {
-    fn name(&self) -> &'static str {
-        "ffd"
-    }
-
     fn descent(&self) -> Descent<'_> {
         Descent {
-            levels: &self.levels,
-            similarity: &self.similarity,
             learning_rate_voxels: self.learning_rate_voxels,
             optimizer: self.optimizer,
-            update: Update::Additive,
-            // The splines are smooth.
-            sigma_gradient_voxels: 0.0,
-            sigma_field_voxels: 0.0,
-            sigma_field_name: "none",
             regularization: self.regularization,
-            diffusion_per_gain: 0.0,
-            convergence: &self.convergence,
+            // The splines are smooth.
+            ..Descent::quiet(&self.levels, &self.similarity, &self.convergence)
         }
     }
 

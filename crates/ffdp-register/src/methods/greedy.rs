@@ -60,10 +60,6 @@ impl Default for GreedySettings {
 }
 
 impl FieldMethod for GreedySettings {
-    fn name(&self) -> &'static str {
-        "greedy"
-    }
-
     fn descent(&self) -> Descent<'_> {
         Descent {
             levels: &self.levels,

@@ -1,5 +1,5 @@
 //! The methods: each a folder or a file of its own, and a line in each part of the list below,
-//! [`Stage`]. No other file knows how many there are.
+//! [`Stage`]. No other file knows how many there are; what the engine asks of any is a `StageMethod`.
 //!
 //! A method that moves the image as a whole lies in `linear/`; one that improves fields voxel by voxel says which
 //! (`FieldMethod`) and has everything else from `deformable/`. A program that uses this crate brings along a
@@ -24,7 +24,6 @@ pub use ffd::{FfdSettings, SplineGradient};
 pub use gnk::GnkSettings;
 pub use greedy::GreedySettings;
 pub use model::{ModelSettings, OwnModel, TransformModel};
-pub(super) use own::find;
 pub use own::{LevelImages, Method, MethodResult, OwnMethod, StageInputs, StageRun};
 pub use svf::SvfSettings;
 pub use syn::SynSettings;
@@ -35,9 +34,15 @@ pub use super::parametric::Parametric;
 use serde::{Deserialize, Serialize};
 
 use deformable::FieldMethod;
-use linear::FindLinear;
 
-use super::settings::{LinearSettings, MomentsSettings};
+use super::context::{Estimate, Run, StageResult};
+use super::level_memory::{LINEAR_CPU_BYTES, LevelProblem};
+use super::problem::Content;
+use super::settings::{
+    LevelSettings, LinearSettings, MomentsSettings, Next, OptimizerSettings, Similarity,
+};
+use ffdp_image::error::Result;
+use ffdp_image::image::Geometry;
 
 /// One kind of transform, and how it is found. In a file, the entry `transform` names the kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,56 +111,99 @@ impl Stage {
         ]
     }
 
-    /// The list of all methods.
-    pub(crate) fn listed(&self) -> Listed<'_> {
+    /// The list of all methods: their names, as files have them, and what runs them.
+    pub(crate) fn listed(&self) -> (&'static str, &dyn StageMethod) {
         match self {
-            Self::Moments(settings) => Listed::Moments(settings),
-            Self::Rigid(settings) => Listed::Linear("rigid", settings, linear::RIGID),
-            Self::Similarity(settings) => {
-                Listed::Linear("similarity", settings, linear::SIMILARITY)
-            }
-            Self::Affine(settings) => Listed::Linear("affine", settings, linear::AFFINE),
-            Self::Discrete(settings) => Listed::Own(settings),
-            Self::Greedy(settings) => Listed::Fields(settings),
-            Self::Syn(settings) => Listed::Fields(settings),
-            Self::Svf(settings) => Listed::Fields(settings),
-            Self::Ffd(settings) => Listed::Fields(settings),
-            Self::Gnk(settings) => Listed::Fields(settings),
-            Self::Model(model) => Listed::Fields(model),
-            Self::Own(own) => Listed::Own(&*own.0),
+            Self::Moments(settings) => ("moments", settings),
+            Self::Rigid(settings) => (linear::RIGID, settings),
+            Self::Similarity(settings) => (linear::SIMILARITY, settings),
+            Self::Affine(settings) => (linear::AFFINE, settings),
+            Self::Discrete(settings) => ("discrete", settings),
+            Self::Greedy(settings) => ("greedy", settings),
+            Self::Syn(settings) => ("syn", settings),
+            Self::Svf(settings) => ("svf", settings),
+            Self::Ffd(settings) => ("ffd", settings),
+            Self::Gnk(settings) => ("gnk", settings),
+            Self::Model(model) => (model.name(), model),
+            Self::Own(own) => (own.0.name(), own),
         }
     }
 
-    /// What of a method can be changed.
-    pub(super) fn listed_mut(&mut self) -> ListedMut<'_> {
+    /// The same, to be changed.
+    pub(crate) fn method_mut(&mut self) -> &mut dyn StageMethod {
         match self {
-            Self::Rigid(settings) | Self::Similarity(settings) | Self::Affine(settings) => {
-                ListedMut::Linear(settings)
-            }
-            Self::Discrete(settings) => ListedMut::Discrete(settings),
-            Self::Greedy(settings) => ListedMut::Fields(settings),
-            Self::Syn(settings) => ListedMut::Fields(settings),
-            Self::Svf(settings) => ListedMut::Fields(settings),
-            Self::Ffd(settings) => ListedMut::Fields(settings),
-            Self::Gnk(settings) => ListedMut::Fields(settings),
-            Self::Model(model) => ListedMut::Fields(model),
-            Self::Moments(_) | Self::Own(_) => ListedMut::Other,
+            Self::Moments(settings) => settings,
+            Self::Rigid(settings) | Self::Similarity(settings) | Self::Affine(settings) => settings,
+            Self::Discrete(settings) => settings,
+            Self::Greedy(settings) => settings,
+            Self::Syn(settings) => settings,
+            Self::Svf(settings) => settings,
+            Self::Ffd(settings) => settings,
+            Self::Gnk(settings) => settings,
+            Self::Model(model) => model,
+            Self::Own(own) => own,
         }
     }
 }
 
-/// A stage as the engine runs it.
-pub(super) enum Listed<'a> {
-    Moments(&'a MomentsSettings),
-    Linear(&'static str, &'a LinearSettings, FindLinear),
-    Fields(&'a dyn FieldMethod),
-    Own(&'a dyn Method),
-}
+/// A stage as the engine runs it, whatever its kind.
+pub(crate) trait StageMethod {
+    /// Its levels, coarse to fine; none of a method that has one of its own.
+    fn levels(&self) -> &[LevelSettings];
 
-/// The same, to be changed.
-pub(super) enum ListedMut<'a> {
-    Linear(&'a mut LinearSettings),
-    Fields(&'a mut dyn FieldMethod),
-    Discrete(&'a mut DiscreteSettings),
-    Other,
+    /// The same, to be changed. None by default.
+    fn levels_mut(&mut self) -> &mut [LevelSettings] {
+        &mut []
+    }
+
+    /// Puts others in their place; by default nothing changes.
+    fn set_levels(&mut self, _levels: Vec<LevelSettings>) {}
+
+    /// Finds those that are left to the images, whose longest axis has so many of the finest voxels; by default there
+    /// are none.
+    fn for_images(&mut self, _longest_voxels: f64, _next: Next) {}
+
+    /// Its optimiser, to be changed; `None` where it has one of its own, as by default.
+    fn optimizer_mut(&mut self) -> Option<&mut OptimizerSettings> {
+        None
+    }
+
+    /// How alike images are to it.
+    fn similarity(&self) -> &Similarity;
+
+    /// Whether it compares intensities as they are; as its similarity does, by default.
+    fn compares_intensities(&self) -> bool {
+        self.similarity().loss().compares_intensities()
+    }
+
+    /// Whether it moves the image as a whole. No by default.
+    fn is_linear(&self) -> bool {
+        false
+    }
+
+    /// Demands that all settings have a meaning.
+    fn validate(&self) -> Result<()>;
+
+    /// A level as a device's memory sees it; by default images that are compared under an affine map.
+    fn problem(&self, grids: [&Geometry; 2], content: Content) -> LevelProblem {
+        LevelProblem::linear(grids, content)
+    }
+
+    /// Bytes of host memory that a voxel of a level takes on the CPU, images apart; by default those of a linear stage.
+    fn host_bytes_per_voxel(&self) -> u64 {
+        LINEAR_CPU_BYTES
+    }
+
+    /// Why it cannot work with what it is given; `None` if it can, as by default.
+    fn refuses(&self, _given: &StageInputs) -> Option<String> {
+        None
+    }
+
+    /// Itself, if it improves fields. No by default.
+    fn fields(&self) -> Option<&dyn FieldMethod> {
+        None
+    }
+
+    /// Finds the transform, from what was found before on; `name` is that of the stage.
+    fn run(&self, name: &'static str, run: &mut Run, found: Estimate) -> Result<StageResult>;
 }

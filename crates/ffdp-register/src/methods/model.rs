@@ -12,23 +12,18 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use super::deformable::{Buffers, Deformation, FieldMethod, LONGEST, LevelTask, Reached, SHORTEST};
+use super::deformable::{Buffers, Deformation, FieldMethod, LevelTask, Searched};
 use crate::checkpoint::SavedField;
-use crate::level::Solver;
 use crate::models::{Displaced, Model};
 use crate::pair::read;
 use crate::parametric::Parametric;
 use crate::settings::{
     ConvergenceSettings, Descent, LbfgsSettings, LevelSettings, MiSettings, OptimizerSettings,
-    Regularization, Similarity, default_levels,
+    Similarity, default_levels,
 };
-use ffdp_burn::ops::Update;
 use ffdp_image::error::Result;
 use ffdp_image::image::Geometry;
-use ffdp_optim::{Lbfgs, LineSearch, Minimizer, Steps};
-use ffdp_parallel::deform::{
-    Coefficients, DifferentiatedModel, FieldModel, FieldPlaces, ShardedObjective,
-};
+use ffdp_parallel::deform::{Coefficients, DifferentiatedModel, FieldPlaces};
 
 /// A displacement of few parameters that a program brings along, as a stage of a registration:
 /// [`Stage::model`](crate::Stage::model). It works in whole images, in shards, slab by slab and by several processes.
@@ -86,6 +81,10 @@ impl OwnModel {
     pub(crate) fn new(model: impl TransformModel, settings: ModelSettings) -> Self {
         Self { model: Arc::new(model), settings }
     }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.model.name()
+    }
 }
 
 impl PartialEq for OwnModel {
@@ -95,25 +94,13 @@ impl PartialEq for OwnModel {
 }
 
 impl FieldMethod for OwnModel {
-    fn name(&self) -> &'static str {
-        self.model.name()
-    }
-
     fn descent(&self) -> Descent<'_> {
         let ModelSettings { levels, similarity, learning_rate_voxels, convergence } =
             &self.settings;
         Descent {
-            levels,
-            similarity,
             learning_rate_voxels: *learning_rate_voxels,
             optimizer: OptimizerSettings::Lbfgs(LbfgsSettings::default()),
-            update: Update::Additive,
-            sigma_gradient_voxels: 0.0,
-            sigma_field_voxels: 0.0,
-            sigma_field_name: "none",
-            regularization: Regularization::default(),
-            diffusion_per_gain: 0.0,
-            convergence,
+            ..Descent::quiet(levels, similarity, convergence)
         }
     }
 
@@ -169,14 +156,11 @@ impl OwnModel {
         let begin = tensor_of(&parameters, (places.home(), still.shards()[0].dtype()));
         let model = DifferentiatedModel::new(places, start, begin, field);
         let options = (self as &dyn FieldMethod).options(grid, &pair.index_map(affine));
-        let first = self.settings.learning_rate_voxels;
-        let direction = Lbfgs::new(LbfgsSettings::default().history);
-        Ok(Box::new(Level {
-            model: self.model.clone(),
-            search: Minimizer::new(model.rest(), direction, LineSearch::wolfe()),
-            objective: pair.objective(self.settings.similarity.loss(), affine, model, &options)?,
-            steps: Steps { first, longest: LONGEST * first, shortest: SHORTEST * first },
-        }))
+        let similarity = self.settings.similarity.loss();
+        let objective = pair.objective(similarity, affine, model, &options)?;
+        let steps = (LbfgsSettings::default().history, self.settings.learning_rate_voxels);
+        let model = self.model.clone();
+        Ok(Box::new(Searched::new(objective, steps, move |level, at| found(&model, level, at))))
     }
 }
 
@@ -186,38 +170,20 @@ fn tensor_of(rows: &[Vec<f32>], (device, dtype): (&Device, DType)) -> Tensor<2> 
     Tensor::from_data(TensorData::new(rows.concat(), shape), (device, dtype))
 }
 
-/// A level under way.
-struct Level {
-    model: Arc<dyn TransformModel>,
-    objective: ShardedObjective<DifferentiatedModel<OnLevel>>,
-    search: Minimizer<Coefficients, Lbfgs<Coefficients>>,
-    steps: Steps,
-}
-
-impl Solver for Level {
-    fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
-        self.search.iterate(&mut self.objective, &self.steps, iterations)
+/// The parameters that a level has found, if no other process has a part in them.
+fn found(
+    model: &Arc<dyn TransformModel>,
+    level: &DifferentiatedModel<OnLevel>,
+    at: &Coefficients,
+) -> Result<Option<Arc<dyn Parametric>>> {
+    if !level.is_alone() {
+        return Ok(None);
     }
-}
-
-impl Deformation for Level {
-    fn loss(&mut self) -> Result<f64> {
-        Ok(read(self.objective.loss(self.search.at())?)?[0])
-    }
-
-    fn into_fields(self: Box<Self>) -> Result<Reached> {
-        let (at, model) = (self.search.at(), self.objective.model());
-        let fields = model.fields(at)?;
-        if !model.is_alone() {
-            return Ok((fields, None));
-        }
-        let parameters = DifferentiatedModel::<OnLevel>::parameters(at);
-        let [_, m] = parameters.dims();
-        let values = read(parameters.flatten(0, 1))?;
-        let rows = values.chunks(m).map(|row| row.iter().map(|v| *v as f32).collect());
-        let found = Found { model: self.model.clone(), parameters: rows.collect() };
-        Ok((fields, Some(Arc::new(found))))
-    }
+    let parameters = DifferentiatedModel::<OnLevel>::parameters(at);
+    let [_, m] = parameters.dims();
+    let values = read(parameters.flatten(0, 1))?;
+    let rows = values.chunks(m).map(|row| row.iter().map(|v| *v as f32).collect());
+    Ok(Some(Arc::new(Found { model: model.clone(), parameters: rows.collect() })))
 }
 
 /// Parameters that were found.

@@ -9,6 +9,8 @@ use burn::tensor::{Device, Tensor};
 use crate::context::{Estimate, Run, StageResult};
 use crate::fields::Fields;
 use crate::level::{Solver, level_start, run_level};
+use crate::level_memory::{LINEAR_CPU_BYTES, LevelProblem};
+use crate::methods::StageMethod;
 use crate::models::Deformed;
 use crate::pair::LevelPair;
 use crate::places::Places;
@@ -206,15 +208,59 @@ impl StageRun<'_, '_> {
     }
 }
 
-/// A stage by a method that is no built-in one, on the first device.
-pub(crate) fn find(run: &mut Run, method: &dyn Method, found: Estimate) -> Result<StageResult> {
+impl StageMethod for OwnMethod {
+    fn levels(&self) -> &[LevelSettings] {
+        self.0.levels()
+    }
+
+    fn similarity(&self) -> &Similarity {
+        self.0.similarity()
+    }
+
+    /// That is not known.
+    fn compares_intensities(&self) -> bool {
+        false
+    }
+
+    fn is_linear(&self) -> bool {
+        self.0.is_linear()
+    }
+
+    fn validate(&self) -> Result<()> {
+        self.0.validate()
+    }
+
+    fn problem(&self, grids: [&Geometry; 2], content: Content) -> LevelProblem {
+        LevelProblem::whole(grids, self.0.device_bytes(grids, content))
+    }
+
+    fn host_bytes_per_voxel(&self) -> u64 {
+        if self.is_linear() { LINEAR_CPU_BYTES } else { self.0.host_bytes_per_voxel() }
+    }
+
+    fn refuses(&self, given: &StageInputs) -> Option<String> {
+        self.0.refuses(given)
+    }
+
+    fn run(&self, name: &'static str, run: &mut Run, found: Estimate) -> Result<StageResult> {
+        find(run, (name, self), found, |stage| self.0.find(stage))
+    }
+}
+
+/// A stage whose transform is found on the first device, by what has its images in one piece.
+pub(super) fn find(
+    run: &mut Run,
+    (name, method): (&'static str, &dyn StageMethod),
+    found: Estimate,
+    by: impl Fn(&mut StageRun) -> Result<MethodResult>,
+) -> Result<StageResult> {
     let start = Instant::now();
     let before = found.clone();
-    let mut stage = StageRun { run, found, name: method.name(), levels: Vec::new() };
-    let MethodResult { affine, displacement } = method.find(&mut stage)?;
+    let mut stage = StageRun { run, found, name, levels: Vec::new() };
+    let MethodResult { affine, displacement } = by(&mut stage)?;
     let Some(last) = method.levels().last() else {
         let what = "a method needs at least one level";
-        return Err(Error::invalid(what, method.name(), "let it name the levels it works on"));
+        return Err(Error::invalid(what, name, "let it name the levels it works on"));
     };
     let images = stage.images(last)?;
     let levels = stage.levels;
@@ -230,10 +276,10 @@ pub(crate) fn find(run: &mut Run, method: &dyn Method, found: Estimate) -> Resul
     let loss_before = images.loss(similarity, &run.start.affine, given.transpose()?)?;
     let fields = displacement.map(Fields::whole);
     let seconds = start.elapsed().as_secs_f64();
-    let transform = method.name();
+    let (undone, margin) = (None, None);
     Ok(StageResult {
         found: Estimate { affine, deformed: fields.map(Deformed::displacement) },
-        report: StageReport { transform, levels, loss_after, undone: None, margin: None, seconds },
+        report: StageReport { transform: name, levels, loss_after, undone, margin, seconds },
         loss_without,
         loss_before,
     })

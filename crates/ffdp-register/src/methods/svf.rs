@@ -64,10 +64,6 @@ impl Default for SvfSettings {
 }
 
 impl FieldMethod for SvfSettings {
-    fn name(&self) -> &'static str {
-        "svf"
-    }
-
     fn descent(&self) -> Descent<'_> {
         Descent {
             levels: &self.levels,

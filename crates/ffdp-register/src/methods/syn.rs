@@ -54,10 +54,6 @@ impl Default for SynSettings {
 }
 
 impl FieldMethod for SynSettings {
-    fn name(&self) -> &'static str {
-        "syn"
-    }
-
     fn descent(&self) -> Descent<'_> {
         Descent {
             levels: &self.levels,

@@ -9,7 +9,7 @@ pub use preset::Preset;
 
 use serde::{Deserialize, Serialize};
 
-use super::methods::{ListedMut, Stage};
+use super::methods::Stage;
 use super::pyramid::{MINIMUM_AXIS_VOXELS, finest_spacing_mm};
 use super::settings::{LabelTerm, Next, in_range};
 use ffdp_image::error::{Error, Result};
@@ -71,13 +71,7 @@ impl Settings {
                 Some(stage) if stage.is_linear() => Next::Linear,
                 Some(_) => Next::Deformation,
             };
-            match stage.listed_mut() {
-                ListedMut::Linear(linear) => {
-                    linear.levels = linear.levels_for(longest_voxels, next);
-                }
-                ListedMut::Discrete(search) => search.for_image(longest_voxels),
-                ListedMut::Fields(_) | ListedMut::Other => {}
-            }
+            stage.method_mut().for_images(longest_voxels, next);
         }
         settings
     }
@@ -89,7 +83,8 @@ impl Settings {
 
     /// Whether a stage displaces the fixed image as well.
     pub(super) fn displaces_fixed(&self) -> bool {
-        let halves = |stage: &Stage| stage.fields().is_some_and(|by| by.model().count() == 2);
+        let halves =
+            |stage: &Stage| stage.fields().is_some_and(|by| by.model().shows().displaces_fixed());
         self.stages.iter().any(halves)
     }
 }

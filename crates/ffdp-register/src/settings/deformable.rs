@@ -190,7 +190,28 @@ const LARGEST_STEP_VOXELS: f64 = 10.0;
 const LARGEST_SIGMA_VOXELS: f64 = 20.0;
 const LARGEST_WEIGHT: f64 = 1e6;
 
-impl Descent<'_> {
+impl<'a> Descent<'a> {
+    /// Of fields that nothing smooths and no weight keeps smooth, whatever makes the steps.
+    pub fn quiet(
+        levels: &'a [LevelSettings],
+        similarity: &'a Similarity,
+        convergence: &'a ConvergenceSettings,
+    ) -> Self {
+        Self {
+            levels,
+            similarity,
+            learning_rate_voxels: 1.0,
+            optimizer: OptimizerSettings::Sgd,
+            update: Update::Additive,
+            sigma_gradient_voxels: 0.0,
+            sigma_field_voxels: 0.0,
+            sigma_field_name: "none",
+            regularization: Regularization::default(),
+            diffusion_per_gain: 0.0,
+            convergence,
+        }
+    }
+
     /// The weight of the diffusion where none is set.
     pub fn usual_diffusion(&self) -> f64 {
         match self.diffusion_per_gain {

@@ -285,6 +285,14 @@ impl Settings {
     /// # Errors
     /// The first setting whose value has no meaning, with a way out.
     pub fn validate(&self) -> Result<()> {
+        self.validate_loss()?;
+        self.validate_numbers()?;
+        self.augmentation.validate()?;
+        self.image_size().map(|_| ())
+    }
+
+    /// That the loss, and what it is given, is one for training.
+    fn validate_loss(&self) -> Result<()> {
         let window = self.reported_window();
         if window.is_multiple_of(2) || !(3..=21).contains(&window) {
             let what = "--window must be odd and lie in 3..=21 voxels";
@@ -309,6 +317,11 @@ impl Settings {
             let given = format_args!("a term of channel {}, counted from 0", channels - 1);
             return Err(Error::invalid(what, given, "leave the channels of the terms out"));
         }
+        Ok(())
+    }
+
+    /// That counts, rates and weights have a meaning.
+    fn validate_numbers(&self) -> Result<()> {
         let at_least_one = [
             ("--epochs", Some(self.epochs)),
             ("--pairs", self.pairs),
@@ -350,8 +363,7 @@ impl Settings {
                 return Err(Error::invalid(what, weight, "leave the flag out for the default"));
             }
         }
-        self.augmentation.validate()?;
-        self.image_size().map(|_| ())
+        Ok(())
     }
 
     /// Weight of the smoothness term: what the similarities gain differs by its size.

@@ -5,6 +5,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::{Shape, TensorData};
 
 use super::compare::Total;
+use super::options::NO_LENGTH;
 use super::views::FieldEvaluation;
 use super::{DeformOptions, DeformPlan, FieldState, Measure, Penalties, Update};
 use crate::ops::adam::{AdamConstants, AdamOps, AdamOptions, AdamPieces, UpdatedMoments};
@@ -20,9 +21,6 @@ pub(super) trait Descending:
 {
 }
 impl<B: Viewing + GaussianOps + AdamPieces + AdamOps + RegularityOps> Descending for B {}
-
-/// Keeps a division by the length of a step defined where there is no step.
-const NO_LENGTH: f64 = 1e-30;
 
 /// The smoothed tensor.
 fn smooth<B: GaussianOps>(x: FloatTensor<B>, options: &GaussianOptions) -> FloatTensor<B> {
@@ -91,11 +89,6 @@ impl DeformOptions {
     fn rate(&self) -> [f64; 3] {
         self.step_voxels.map(|step| self.measure.sign() * step)
     }
-
-    /// Whether a direction has a length of its own, or only points somewhere.
-    fn has_length(&self) -> bool {
-        self.optimizer.has_length(self.measure == Measure::SquaredDifference)
-    }
 }
 
 /// The field after the step `rate direction / longest`; `longest` `[N]`.
@@ -105,7 +98,7 @@ fn stepped<B: Descending>(
     longest: FloatTensor<B>,
     options: &DeformOptions,
 ) -> FloatTensor<B> {
-    let shortest = if options.has_length() { 1.0 } else { NO_LENGTH };
+    let shortest = options.optimizer.shortest(options.measure == Measure::SquaredDifference);
     let longest = B::float_clamp_min(longest, shortest.into());
     let batch = field.shape()[0];
     let longest = B::float_reshape(longest, Shape::from([batch, 1, 1, 1, 1]));

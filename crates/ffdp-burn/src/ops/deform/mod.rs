@@ -270,7 +270,7 @@ fn check_options(options: &DeformOptions) {
         let positive = damping > 0.0 && damping.is_finite();
         assert!(positive, "deform: the damping must be positive and finite, got {damping}");
     }
-    if let DeformMethod::Svf { squarings, .. } = options.method {
+    if let Some((squarings, _)) = options.method.squarings() {
         assert!(
             squarings <= 30
                 && options.update == Update::Additive

@@ -25,9 +25,22 @@ pub enum DeformMethod {
 }
 
 impl DeformMethod {
-    /// How many fields it finds.
+    /// How many fields it finds: one for each image that is displaced.
     pub fn fields(self) -> usize {
-        if self == Self::Syn { 2 } else { 1 }
+        1 + usize::from(self.displaces_fixed())
+    }
+
+    /// Whether the fixed image is displaced as well, by the first field.
+    pub fn displaces_fixed(self) -> bool {
+        self == Self::Syn
+    }
+
+    /// How often a field is squared until it is a displacement, and how gradients come back; `None` where it is one.
+    pub fn squarings(self) -> Option<(usize, Accumulation)> {
+        match self {
+            Self::Svf { squarings, accumulation } => Some((squarings, accumulation)),
+            Self::Greedy | Self::Syn => None,
+        }
     }
 }
 
@@ -68,16 +81,20 @@ impl Optimizer {
         }
     }
 
-    /// Whether a direction has a length of its own, or only points somewhere; that of Gauss and Newton has one for
-    /// least squares.
-    pub fn has_length(&self, is_least_squares: bool) -> bool {
-        match self {
+    /// Lengths of directions below this make shorter steps, longer ones make full steps: 1 where a direction has a length
+    /// of its own, nearly 0 where it only points somewhere. That of Gauss and Newton has a length for least squares.
+    pub fn shortest(&self, is_least_squares: bool) -> f64 {
+        let has_length = match self {
             Self::Adam(_) => true,
             Self::Sgd => false,
             Self::GaussNewton { .. } => is_least_squares,
-        }
+        };
+        if has_length { 1.0 } else { NO_LENGTH }
     }
 }
+
+/// Keeps a division by the length of a step defined where there is no step.
+pub(super) const NO_LENGTH: f64 = 1e-30;
 
 /// How a step enters a displacement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

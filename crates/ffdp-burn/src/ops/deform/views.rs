@@ -4,8 +4,8 @@ use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{Shape, Slice, TensorData};
 
+use super::DeformPlan;
 use super::compare::{Compared, Comparing, Measured, Total};
-use super::{DeformMethod, DeformPlan};
 use crate::ops::compose::ComposeOps;
 use crate::ops::grid_sample::{Accumulation, GridSampleOps, Sampling};
 
@@ -95,17 +95,18 @@ pub(super) struct FieldEvaluation<B: Viewing> {
 impl<B: Viewing> Views<B> {
     /// The measure of what the fields show, and its gradients: of one, or of the halves of SyN.
     pub fn evaluate(&self, fields: &[&FloatTensor<B>], plan: &DeformPlan) -> FieldEvaluation<B> {
-        match plan.options.method {
-            DeformMethod::Greedy => self.evaluate_moving(fields[0], plan),
-            DeformMethod::Syn => self.evaluate_both([fields[0], fields[1]], plan),
-            DeformMethod::Svf { squarings, accumulation } => {
-                let flow = Flow::<B>::along(fields[0], squarings);
-                let mut seen = self.evaluate_moving(&flow.displacement, plan);
-                let gradient = seen.gradients.remove(0);
-                seen.gradients.push(flow.backwards(gradient, accumulation));
-                seen
-            }
+        let method = plan.options.method;
+        if method.displaces_fixed() {
+            return self.evaluate_both([fields[0], fields[1]], plan);
         }
+        let Some((squarings, accumulation)) = method.squarings() else {
+            return self.evaluate_moving(fields[0], plan);
+        };
+        let flow = Flow::<B>::along(fields[0], squarings);
+        let mut seen = self.evaluate_moving(&flow.displacement, plan);
+        let gradient = seen.gradients.remove(0);
+        seen.gradients.push(flow.backwards(gradient, accumulation));
+        seen
     }
 
     /// The moving image through `u`, compared with the fixed one as it is.

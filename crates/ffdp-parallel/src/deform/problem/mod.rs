@@ -20,7 +20,7 @@ use crate::hosts::Holders;
 use crate::ring::{BlockSampler, IndexMap, Keep};
 use crate::sharded::Sharded;
 use ffdp_burn::losses::Pair;
-use ffdp_burn::ops::{DeformMethod, DeformOptions};
+use ffdp_burn::ops::DeformOptions;
 use ffdp_image::error::Result;
 
 /// One pair of images, cut, and what is done with them.
@@ -164,12 +164,9 @@ impl Problem {
             true => Keep::Nothing,
             false => Keep::Planes,
         };
-        let squarings = match options.method {
-            DeformMethod::Greedy | DeformMethod::Syn => None,
-            DeformMethod::Svf { squarings, accumulation } => {
-                Some(Squarings::new(squarings, accumulation))
-            }
-        };
+        let squarings = options.method.squarings();
+        let squarings =
+            squarings.map(|(squarings, accumulation)| Squarings::new(squarings, accumulation));
         let fields = options.method.fields();
         let cost = Cost { penalties: options.penalties, size: layout.size(), fields };
         let looks = if cost.is_none() { 0 } else { LOOKS };
@@ -183,9 +180,9 @@ impl Problem {
         };
         let landmarks = landmarks
             .map(|landmarks| LandmarkTerm::new(landmarks, &grid, moving.shards()[0].dtype()));
-        let fixed = match options.method {
-            DeformMethod::Syn => Fixed::shown(fixed, keep, team.fixed),
-            DeformMethod::Greedy | DeformMethod::Svf { .. } => Fixed::of(&fixed, keep, &grid)?,
+        let fixed = match options.method.displaces_fixed() {
+            true => Fixed::shown(fixed, keep, team.fixed),
+            false => Fixed::of(&fixed, keep, &grid)?,
         };
         let moving = View::new(moving, map, keep, team.moving);
         Ok(Self {

@@ -18,8 +18,3 @@ pub(crate) trait Deformation: Solver {
     /// The fields that were reached, and what the first of them is exactly, as a displacement.
     fn into_fields(self: Box<Self>) -> Result<Reached>;
 }
-
-/// Of the first step, the longest and the shortest that are tried: with the usual one a voxel, and a
-/// thousandth of it.
-pub(crate) const LONGEST: f64 = 4.0;
-pub(crate) const SHORTEST: f64 = 4e-3;

@@ -1,17 +1,20 @@
 //! One level under way: fields that first-order iterations improve, or parameters of fields that are searched.
 
 use std::f64::consts::FRAC_1_SQRT_2;
+use std::sync::Arc;
 
 use super::control::Control;
-use super::deformation::{Deformation, LONGEST, Reached, SHORTEST};
+use super::deformation::{Deformation, Reached};
 use super::method::{FieldMethod, smoothing, voxels};
+use super::search::{LineSteps, Optimizer};
 use super::splined;
 use crate::fields::Fields;
 use crate::level::Solver;
 use crate::pair::{LevelPair, read};
+use crate::parametric::Parametric;
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Physical};
-use ffdp_optim::{Direction, Lbfgs, LineSearch, Minimizer, Steps};
+use ffdp_optim::Lbfgs;
 use ffdp_parallel::deform::{FieldModel, ShardedDeform, ShardedObjective, SmoothSteps};
 
 /// A level of `kind` from `fields` on, or from rest; of its control points, where it has any.
@@ -38,16 +41,9 @@ pub(super) fn begin(
     let of_steps = (smoothing(grid, sigma), voxels(grid, 1.0));
     let (mesh, holders) = (&pair.places.fixed.work, &pair.places.team.fixed);
     let model = SmoothSteps::new(fields, of_steps, mesh, holders);
-    let direction = Lbfgs::new(history);
-    Ok(Box::new(Searched {
-        search: Minimizer::new(model.rest(), direction, LineSearch::wolfe()),
-        objective: pair.objective(similarity, affine, model, &options)?,
-        steps: Steps {
-            first: descent.learning_rate_voxels,
-            longest: LONGEST * descent.learning_rate_voxels,
-            shortest: SHORTEST * descent.learning_rate_voxels,
-        },
-    }))
+    let objective = pair.objective(similarity, affine, model, &options)?;
+    let steps = (history, descent.learning_rate_voxels);
+    Ok(Box::new(Searched::new(objective, steps, |_, _| Ok(None))))
 }
 
 impl Solver for ShardedDeform {
@@ -66,25 +62,41 @@ impl Deformation for ShardedDeform {
     }
 }
 
-/// Parameters of a model, and what searches them.
-struct Searched<M: FieldModel, D> {
+/// Parameters of a model that L-BFGS searches.
+pub(crate) struct Searched<M: FieldModel, E> {
     objective: ShardedObjective<M>,
-    search: Minimizer<M::Parameters, D>,
-    steps: Steps,
+    optimizer: LineSteps<M::Parameters, Lbfgs<M::Parameters>>,
+    /// What the first field of parameters is exactly, where that is known.
+    exact: E,
 }
 
-impl<M: FieldModel, D: Direction<M::Parameters>> Solver for Searched<M, D> {
-    fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
-        self.search.iterate(&mut self.objective, &self.steps, iterations)
+impl<M: FieldModel, E> Searched<M, E>
+where
+    E: Fn(&M, &M::Parameters) -> Result<Option<Arc<dyn Parametric>>>,
+{
+    /// From rest on, with so many steps that are remembered and a first one of so many voxels.
+    pub fn new(objective: ShardedObjective<M>, (history, first): (usize, f64), exact: E) -> Self {
+        let optimizer = LineSteps::lbfgs(objective.model().rest(), history, first);
+        Self { objective, optimizer, exact }
     }
 }
 
-impl<M: FieldModel, D: Direction<M::Parameters>> Deformation for Searched<M, D> {
+impl<M: FieldModel, E> Solver for Searched<M, E> {
+    fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
+        Optimizer::iterate(&mut self.optimizer, &mut self.objective, iterations)
+    }
+}
+
+impl<M: FieldModel, E> Deformation for Searched<M, E>
+where
+    E: Fn(&M, &M::Parameters) -> Result<Option<Arc<dyn Parametric>>>,
+{
     fn loss(&mut self) -> Result<f64> {
-        Ok(read(self.objective.loss(self.search.at())?)?[0])
+        Ok(read(self.objective.loss(self.optimizer.at())?)?[0])
     }
 
     fn into_fields(self: Box<Self>) -> Result<Reached> {
-        Ok((self.objective.model().fields(self.search.at())?, None))
+        let (at, model) = (self.optimizer.at(), self.objective.model());
+        Ok((model.fields(at)?, (self.exact)(model, at)?))
     }
 }

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use super::control::ControlSettings;
 use super::deformation::Deformation;
 use crate::checkpoint::SavedField;
+use crate::context::{Estimate, Run, StageResult};
 use crate::fields::Fields;
+use crate::level_memory::LevelProblem;
+use crate::methods::{StageInputs, StageMethod};
 use crate::models::Model;
 use crate::pair::LevelPair;
 use crate::parametric::Parametric;
 use crate::problem::Content;
 use crate::pyramid::finest_spacing_mm;
-use crate::settings::{Descent, LevelSettings, OptimizerSettings};
+use crate::settings::{Descent, LevelSettings, OptimizerSettings, Similarity};
 use ffdp_burn::ops::{DeformOptions, GaussianOptions, Measure};
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical, Voxel};
@@ -23,9 +26,6 @@ use ffdp_parallel::{
 
 /// A method that improves one or several fields by the iterations of [`ops::deform`](ffdp_burn::ops::deform()).
 pub(crate) trait FieldMethod: Debug + Send + Sync {
-    /// Its name, as a file has it.
-    fn name(&self) -> &'static str;
-
     /// What it shares with the others.
     fn descent(&self) -> Descent<'_>;
 
@@ -39,9 +39,10 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
     fn model(&self) -> Arc<dyn Model>;
 
     /// What its levels find exactly, from [`Parametric::saved`]. By default there is nothing of this kind.
-    fn restore(&self, _saved: &SavedField) -> Result<Arc<dyn Parametric>> {
+    fn restore(&self, saved: &SavedField) -> Result<Arc<dyn Parametric>> {
         let what = "a checkpoint must be that of the method that goes on from it";
-        Err(Error::invalid(what, self.name(), "start the run anew"))
+        let given = format_args!("one of {:?} values", saved.geometry().size);
+        Err(Error::invalid(what, given, "start the run anew"))
     }
 
     /// Its buffers for a voxel of a level, images apart.
@@ -66,6 +67,53 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
     /// Demands that all settings have a meaning.
     fn validate(&self) -> Result<()> {
         self.descent().validate()
+    }
+}
+
+impl<M: FieldMethod> StageMethod for M {
+    fn levels(&self) -> &[LevelSettings] {
+        self.descent().levels
+    }
+
+    fn levels_mut(&mut self) -> &mut [LevelSettings] {
+        FieldMethod::levels_mut(self)
+    }
+
+    fn set_levels(&mut self, levels: Vec<LevelSettings>) {
+        *FieldMethod::levels_mut(self) = levels;
+    }
+
+    fn optimizer_mut(&mut self) -> Option<&mut OptimizerSettings> {
+        FieldMethod::optimizer_mut(self)
+    }
+
+    fn similarity(&self) -> &Similarity {
+        self.descent().similarity
+    }
+
+    fn validate(&self) -> Result<()> {
+        FieldMethod::validate(self)
+    }
+
+    fn problem(&self, grids: [&Geometry; 2], content: Content) -> LevelProblem {
+        LevelProblem::Fields((self as &dyn FieldMethod).problem(grids, content))
+    }
+
+    fn host_bytes_per_voxel(&self) -> u64 {
+        self.buffers().cpu_bytes
+    }
+
+    fn refuses(&self, given: &StageInputs) -> Option<String> {
+        let refuses = given.at_rest && self.keeps_shards_on_devices();
+        refuses.then(|| "all shards of a level stay on their devices".into())
+    }
+
+    fn fields(&self) -> Option<&dyn FieldMethod> {
+        Some(self)
+    }
+
+    fn run(&self, name: &'static str, run: &mut Run, found: Estimate) -> Result<StageResult> {
+        super::deform(run, (name, self), found)
     }
 }
 

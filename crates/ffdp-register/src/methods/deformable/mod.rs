@@ -9,6 +9,7 @@ mod control;
 mod deformation;
 mod level;
 mod method;
+mod search;
 mod splined;
 
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use std::time::Instant;
 use control::Control;
 
 pub(crate) use control::ControlSettings;
-pub(crate) use deformation::{Deformation, LONGEST, Reached, SHORTEST};
+pub(crate) use deformation::{Deformation, Reached};
+pub(crate) use level::Searched;
 pub(crate) use method::{Buffers, FieldMethod, LevelTask, smoothing};
 
 use crate::checkpoint::SavedField;
@@ -27,10 +29,8 @@ use crate::level::{level_start, run_level};
 use crate::level_memory::LevelProblem;
 use crate::models::Deformed;
 use crate::pair::LevelPair;
-use crate::places::{ImagePlaces, Placement, Places};
-use crate::problem::Content;
+use crate::places::{ImagePlaces, Places};
 use crate::processes::Report;
-use crate::pyramid::level_grids;
 use crate::report::StageReport;
 use crate::report::{LevelReport, Stop};
 use crate::start::Start;
@@ -39,9 +39,9 @@ use ffdp_image::error::{Error, Result};
 use ffdp_image::image::Geometry;
 
 /// A deformable stage, from `found` on; shared by all processes where its levels are large.
-pub(crate) fn deform(
+fn deform(
     run: &mut Run,
-    kind: &dyn FieldMethod,
+    (name, kind): (&'static str, &dyn FieldMethod),
     found: Estimate,
 ) -> Result<StageResult> {
     let start = Instant::now();
@@ -56,7 +56,8 @@ pub(crate) fn deform(
     // Where all levels were done before the run was resumed, the last one is judged.
     let first = levels.len();
     for index in first.min(levels_of.len() - 1)..levels_of.len() {
-        let task = Task { kind, index, grids: run.level_grids(&levels_of[index])?, found: &found };
+        let grids = run.level_grids(&levels_of[index])?;
+        let task = Task { name, kind, index, grids, found: &found };
         let done = first == levels_of.len();
         let reached = task.reach(run, fields.take(), done)?;
         levels.extend(reached.report);
@@ -76,33 +77,13 @@ pub(crate) fn deform(
     };
     let StageLosses { after: loss_after, known } = losses;
     let seconds = spent + start.elapsed().as_secs_f64();
-    let transform = kind.name();
+    let (undone, margin) = (None, None);
     let deformed = Some(Deformed { model: kind.model(), fields });
     Ok(StageResult {
         found: Estimate { affine: found.affine, deformed },
-        report: StageReport { transform, levels, loss_after, undone: None, margin: None, seconds },
+        report: StageReport { transform: name, levels, loss_after, undone, margin, seconds },
         loss_without: known.alone,
         loss_before: known.before,
-    })
-}
-
-/// Demands that the levels of a stage have room, before anything is computed. `content` is what
-/// [`Run::content`] says.
-pub(crate) fn check_placement(
-    placement: &Placement,
-    kind: &dyn FieldMethod,
-    (grids, content): (&[Geometry; 2], Content),
-    minimum_axis: usize,
-) -> Result<()> {
-    // The finest, which takes the most, is the one to be reported.
-    kind.descent().levels.iter().rev().try_for_each(|level| {
-        let [fixed, moving] = &level_grids(grids, minimum_axis, level)?;
-        let problem = LevelProblem::Fields(kind.problem([fixed, moving], content));
-        placement.check_level(fixed.size, &problem)?;
-        if kind.keeps_shards_on_devices() && placement.is_too_small_for(&problem)? {
-            return Err(stays(kind.name(), fixed.size));
-        }
-        Ok(())
     })
 }
 
@@ -117,6 +98,8 @@ pub(crate) fn stays(name: &str, size: [usize; 3]) -> Error {
 
 /// One level of a stage.
 struct Task<'a> {
+    /// Of the stage.
+    name: &'static str,
     kind: &'a dyn FieldMethod,
     index: usize,
     grids: [Geometry; 2],
@@ -251,7 +234,7 @@ impl Task<'_> {
     /// All iterations of the level.
     fn iterate(&self, run: &mut Run, deformation: &mut dyn Deformation) -> Result<LevelReport> {
         let descent = self.kind.descent();
-        let level = level_start(self.kind.name(), self.index, descent.levels, self.grids[0].size);
+        let level = level_start(self.name, self.index, descent.levels, self.grids[0].size);
         let mut observer = run.processes.together(&mut *run.observer);
         run_level(&level, deformation, descent.convergence, run.loss_interval, &mut observer)
     }

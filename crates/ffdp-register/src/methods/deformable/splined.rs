@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use super::control::Control;
-use super::deformation::{Deformation, LONGEST, Reached, SHORTEST};
+use super::deformation::{Deformation, Reached};
 use super::method::FieldMethod;
+use super::search::{LineSteps, Optimizer};
 use crate::fields::Fields;
 use crate::level::Solver;
 use crate::pair::{LevelPair, read};
 use crate::parametric::Parametric;
-use crate::settings::{LbfgsSettings, OptimizerSettings};
 use ffdp_burn::ops::{AdamOptions, Moments, adam};
 use ffdp_burn::transform::BsplineTransform;
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Geometry, Physical};
-use ffdp_optim::{Direction, Lbfgs, LineSearch, Minimizer, Objective as _, Point, Steepest, Steps};
+use ffdp_optim::{Objective as _, Point};
 use ffdp_parallel::deform::{Coefficients, FieldModel, ShardedObjective, SplineModel};
 
 /// A level of control points, from the spline that `fields` are, or on top of what they are.
@@ -50,55 +50,22 @@ pub(super) fn begin(
     let rest = model.rest();
     let objective = pair.objective(descent.similarity.loss(), affine, model, &options)?;
     let first = descent.learning_rate_voxels;
-    let optimizer: Box<dyn Optimizer> = match descent.optimizer {
-        OptimizerSettings::Lbfgs(LbfgsSettings { history }) => {
-            let search = Minimizer::new(rest.clone(), Lbfgs::new(history), LineSearch::wolfe());
-            let steps = Steps { first, longest: LONGEST * first, shortest: SHORTEST * first };
-            Box::new(SplineSearch { search, steps })
+    let history = descent.optimizer.kept_steps();
+    let adam = descent.optimizer.first_order().adam();
+    let optimizer: Box<dyn Optimizer<SplineModel>> = match (history, adam) {
+        (Some(history), _) => Box::new(LineSteps::lbfgs(rest.clone(), history, first)),
+        (None, Some(options)) => {
+            Box::new(Adam { at: rest.clone(), moments: Moments::default(), options, step: first })
         }
-        OptimizerSettings::Sgd | OptimizerSettings::GaussNewton(_) => {
-            let search = Minimizer::new(rest.clone(), Steepest, LineSearch::armijo());
-            let steps = Steps { first, longest: first, shortest: STEEPEST_SHORTEST * first };
-            Box::new(SplineSearch { search, steps })
-        }
-        OptimizerSettings::Adam(settings) => Box::new(Adam {
-            at: rest.clone(),
-            moments: Moments::default(),
-            options: settings.options(),
-            step: first,
-        }),
+        // The gradient itself, which is all that there is without the slopes of voxels.
+        (None, None) => Box::new(LineSteps::steepest(rest.clone(), first)),
     };
     // Nothing was found beyond what a run was ended with, until there is an iteration.
     let reached = ended.map(|spline| (rest, spline));
     Ok(Box::new(Splined { objective, optimizer, place: (level.clone(), control.clone()), reached }))
 }
 
-/// What moves control points.
-trait Optimizer {
-    /// Where they are.
-    fn at(&self) -> &Coefficients;
-
-    /// Some steps, or fewer where nothing is gained: the loss before each.
-    fn iterate(&mut self, objective: &mut Objective, count: usize) -> Result<Vec<f64>>;
-}
-
 type Objective = ShardedObjective<SplineModel>;
-
-/// Steps along lines, each of which lowers the loss.
-struct SplineSearch<D> {
-    search: Minimizer<Coefficients, D>,
-    steps: Steps,
-}
-
-impl<D: Direction<Coefficients>> Optimizer for SplineSearch<D> {
-    fn at(&self) -> &Coefficients {
-        self.search.at()
-    }
-
-    fn iterate(&mut self, objective: &mut Objective, count: usize) -> Result<Vec<f64>> {
-        self.search.iterate(objective, &self.steps, count)
-    }
-}
 
 /// Steps by the running moments of the gradient, as a field of voxels makes them: no coefficient moves farther than
 /// `step` voxels.
@@ -109,7 +76,7 @@ struct Adam {
     step: f64,
 }
 
-impl Optimizer for Adam {
+impl Optimizer<SplineModel> for Adam {
     fn at(&self) -> &Coefficients {
         &self.at
     }
@@ -128,13 +95,10 @@ impl Optimizer for Adam {
     }
 }
 
-/// A step of steepest descent that is given up (Ikeda et al. 2014).
-const STEEPEST_SHORTEST: f64 = 0.1;
-
 /// Control points that are searched, with their level.
 struct Splined {
     objective: Objective,
-    optimizer: Box<dyn Optimizer>,
+    optimizer: Box<dyn Optimizer<SplineModel>>,
     place: (Geometry, Control),
     /// What was reached as a transform, and the parameters that are read from it: what goes on from a file is what goes
     /// on from here, to the bit.

@@ -30,10 +30,9 @@ use serde::{Deserialize, Serialize};
 use super::deformable::{Buffers, Deformation, FieldMethod, LevelTask};
 use crate::models::{Model, Velocity};
 use crate::settings::{
-    ConvergenceSettings, Descent, LevelSettings, OptimizerSettings, Regularization, Similarity,
-    in_range,
+    ConvergenceSettings, Descent, LevelSettings, OptimizerSettings, Similarity, in_range,
 };
-use ffdp_burn::ops::{Accumulation, PeriodicInterpolation, Update};
+use ffdp_burn::ops::{Accumulation, PeriodicInterpolation};
 use ffdp_image::error::{Error, Result};
 use ffdp_optim::GaussNewtonOptions;
 use ffdp_parallel::planner::{FieldBuffers, VECTOR};
@@ -139,25 +138,8 @@ impl GnkSettings {
 }
 
 impl FieldMethod for GnkSettings {
-    fn name(&self) -> &'static str {
-        "gnk"
-    }
-
     fn descent(&self) -> Descent<'_> {
-        Descent {
-            levels: &self.levels,
-            similarity: &self.similarity,
-            // A line search says how far a step goes.
-            learning_rate_voxels: 1.0,
-            optimizer: OptimizerSettings::Sgd,
-            update: Update::Additive,
-            sigma_gradient_voxels: 0.0,
-            sigma_field_voxels: 0.0,
-            sigma_field_name: "none",
-            regularization: Regularization::default(),
-            diffusion_per_gain: 0.0,
-            convergence: &BY_GRADIENT,
-        }
+        Descent::quiet(&self.levels, &self.similarity, &BY_GRADIENT)
     }
 
     fn validate(&self) -> Result<()> {

@@ -300,8 +300,7 @@ impl VelocityProblem {
     /// By what the loss of the similarity and its derivatives are multiplied, at rest: see the head of this file.
     fn scale_at_rest(&self) -> Result<f64> {
         let moved = self.masked(&self.moving, self.moving_mask.as_ref());
-        let curvature = self.comparison.compare(&moved, true)?.curvature;
-        let curvature = curvature.expect("it was asked for");
+        let curvature = self.comparison.curvature(&moved)?;
         let channels = curvature.dims()[1];
         let mut sums = [0.0; 2];
         for c in 0..channels {
@@ -359,7 +358,7 @@ impl Objective<FieldVector> for VelocityProblem {
             }
         };
         let moved = self.masked(path.last().expect("it begins"), mask.as_ref());
-        let compared = self.comparison.compare(&moved, false)?;
+        let compared = self.comparison.compare(&moved)?;
         let density = sum(&[(-scale, &compared.gradient)]);
         let stiff = vector(self.grid.spectral(velocity, self.regularizer())?, &self.grid);
         let roughness = 0.5 * FieldVector::dots(&[[at, &stiff]])?[0];
@@ -429,9 +428,8 @@ impl Curved<FieldVector> for VelocityProblem {
         let state = self.state.as_ref().expect(SEEN);
         let moved = state.path.last().expect("it begins");
         let masked = self.masked(moved, state.mask.as_ref());
-        let curvature = self.comparison.compare(&masked, true)?.curvature;
-        let scale = self.scale.expect(SEEN);
-        let curvature = sum(&[(scale, &curvature.expect("it was asked for"))]);
+        let curvature = self.comparison.curvature(&masked)?;
+        let curvature = sum(&[(self.scale.expect(SEEN), &curvature)]);
         let VelocityOptions { beta, beta_div, preconditioner, inner_tolerance, .. } = self.options;
         let options = InverseOptions { preconditioner, tolerance: inner_tolerance, beta, beta_div };
         let slopes = || {

@@ -1,7 +1,7 @@
 //! Linear stages: where the moving image lies as a whole.
 //!
-//! [`moments`](moments()) makes the first guess, [`RIGID`], [`SIMILARITY`] and [`AFFINE`] improve it over the levels. Every map is of physical space, so
-//! that grids, spacings and orientations play no part.
+//! `moments.rs` makes the first guess, [`RIGID`], [`SIMILARITY`] and [`AFFINE`] improve it over the levels. Every map
+//! is of physical space, so that grids, spacings and orientations play no part.
 //! Read `motion.rs` first (what the parameters are), then `search.rs` (how they are found).
 
 mod affine;
@@ -20,8 +20,6 @@ mod tests;
 
 use std::time::Instant;
 
-pub(crate) use moments::moments;
-
 use affine::General;
 use information::is_informative;
 use mass::Mass;
@@ -32,21 +30,57 @@ use similarity::Similar;
 
 use crate::context::{Estimate, Run, StageResult};
 use crate::level::{level_start, run_level};
+use crate::methods::StageMethod;
 use crate::report::{StageReport, Stop, Undone};
-use crate::settings::{FOREGROUND, LinearSettings};
+use crate::settings::{FOREGROUND, LevelSettings, LinearSettings, Next, Similarity};
 use ffdp_image::error::Result;
 
-/// A linear stage of a name, from what was found before.
-pub(crate) type FindLinear =
-    fn(&mut Run, &'static str, &LinearSettings, Estimate) -> Result<StageResult>;
-
-/// Turns and shifts.
-pub(crate) const RIGID: FindLinear = linear::<Rigid, 6>;
+/// The stage that turns and shifts.
+pub(super) const RIGID: &str = "rigid";
 /// The same with one scale.
-pub(crate) const SIMILARITY: FindLinear = linear::<Similar, 7>;
+pub(super) const SIMILARITY: &str = "similarity";
 /// All linear maps.
-pub(crate) const AFFINE: FindLinear = linear::<General, 12>;
+pub(super) const AFFINE: &str = "affine";
 
+impl StageMethod for LinearSettings {
+    fn levels(&self) -> &[LevelSettings] {
+        &self.levels
+    }
+
+    fn levels_mut(&mut self) -> &mut [LevelSettings] {
+        &mut self.levels
+    }
+
+    fn set_levels(&mut self, levels: Vec<LevelSettings>) {
+        self.levels = levels;
+    }
+
+    fn for_images(&mut self, longest_voxels: f64, next: Next) {
+        self.levels = self.levels_for(longest_voxels, next);
+    }
+
+    fn similarity(&self) -> &Similarity {
+        &self.similarity
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn validate(&self) -> Result<()> {
+        LinearSettings::validate(self)
+    }
+
+    fn run(&self, name: &'static str, run: &mut Run, found: Estimate) -> Result<StageResult> {
+        match name {
+            RIGID => linear::<Rigid, 6>(run, name, self, found),
+            SIMILARITY => linear::<Similar, 7>(run, name, self, found),
+            _ => linear::<General, 12>(run, name, self, found),
+        }
+    }
+}
+
+/// A linear stage of a name, from what was found before.
 fn linear<M: Motion<N>, const N: usize>(
     run: &mut Run,
     name: &'static str,

@@ -21,22 +21,47 @@ use super::together::together;
 use crate::checks::{MINIMUM_OVERLAP_PERCENT, check_overlap};
 use crate::context::{Estimate, Run, StageResult};
 use crate::level::{Solver, level_start};
+use crate::methods::StageMethod;
 use crate::pair::{AlignedPair, overlap_percent};
 use crate::pyramid::{finest_spacing_mm, plane_axis};
 use crate::report::{LevelReport, StageReport, Stop, Undone};
 use crate::settings::{
     LevelSettings, LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings,
-    OrientationSettings,
+    OrientationSettings, Similarity,
 };
 use ffdp_image::error::Result;
 use ffdp_image::image::{Geometry, Matrix3, Volume};
 
+impl StageMethod for MomentsSettings {
+    /// It has one of its own.
+    fn levels(&self) -> &[LevelSettings] {
+        &[]
+    }
+
+    fn similarity(&self) -> &Similarity {
+        &self.similarity
+    }
+
+    /// That is not known.
+    fn compares_intensities(&self) -> bool {
+        false
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn validate(&self) -> Result<()> {
+        MomentsSettings::validate(self)
+    }
+
+    fn run(&self, _: &'static str, run: &mut Run, found: Estimate) -> Result<StageResult> {
+        moments(run, self, found)
+    }
+}
+
 /// A moments stage, from `found` on.
-pub(crate) fn moments(
-    run: &mut Run,
-    settings: &MomentsSettings,
-    found: Estimate,
-) -> Result<StageResult> {
+fn moments(run: &mut Run, settings: &MomentsSettings, found: Estimate) -> Result<StageResult> {
     let start = Instant::now();
     let shrink = match settings.search {
         None => settings.shrink,
