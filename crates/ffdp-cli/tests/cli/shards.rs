@@ -152,9 +152,9 @@ fn write_ball(path: &str, size: usize, shift: f32) {
 }
 
 #[test]
-fn a_run_of_slabs_never_holds_its_images() {
+fn a_run_of_slabs_takes_less_memory_than_one_of_its_images() {
     let folder = Folder::new();
-    let size = 320;
+    let size = 416;
     for (name, shift) in [("fixed.nii", 0.0), ("moving.nii", 8.0)] {
         write_ball(&folder.path(name), size, shift);
     }
@@ -167,16 +167,16 @@ fn a_run_of_slabs_never_holds_its_images() {
     let Some(peak) = metrics["peak_memory_bytes"].as_u64() else { return };
     let image = 4 * (size as u64).pow(3);
     println!("{} MB for images of {} MB each", peak / 1_000_000, image / 1_000_000);
-    // Whole images are held six times in all, as they were read, scaled, and as tensors. What a process has anyway, and the
-    // planes of the moving image that are read at a time, take less than two: with an image more this would fail.
-    assert!(4 * peak < 9 * image, "{peak} bytes for an image of {image}");
+    // Whole images are held six times in all, as they were read, scaled, and as tensors. Levels of linear stages, and the
+    // planes of the moving image that are read at a time, take about as much as one.
+    assert!(4 * peak < 5 * image, "{peak} bytes for an image of {image}");
     let plan =
         register(&folder, "fixed.nii", "moving.nii", "none", &[&few[..], &["--plan"]].concat());
     plan.succeeded();
     let plan: serde_json::Value = serde_json::from_str(&plan.stdout).expect("JSON");
     let planned = plan["host_peak_bytes"].as_u64().expect("bytes");
     println!("planned {} MB", planned / 1_000_000);
-    // The peak varies with what threads hold at a time.
+    // The peak varies with what threads hold at a time: 243 to 319 MB, of 324 planned.
     assert!((0.9..1.4).contains(&(planned as f64 / peak as f64)), "{planned} of {peak}");
     assert!(!folder.has("none"), "nothing was done");
     // What rests in host memory is counted there.
