@@ -5,7 +5,7 @@ mod support;
 
 use burn::tensor::Device;
 use ffdp_burn::transform::{Composite, Step, write_transform};
-use ffdp_image::image::{Affine, Geometry, LabelMap, Volume};
+use ffdp_image::image::{Affine, Geometry, LabelMap, Physical, Volume};
 use ffdp_image::io::images::{read_volume, write_labels, write_volume};
 use ffdp_shapes::Shape;
 use ffdp_shapes::files::write_shape;
@@ -166,7 +166,8 @@ fn a_linear_start_is_a_part_of_what_is_written() {
         .map(|t| [20.0 * t.cos(), 12.0 * t.sin(), 2.0 * t])
         .collect();
     let (s, c) = 0.8f64.sin_cos();
-    let turn = Affine::from_rows([[c, -s, 0.0, 40.0], [s, c, 0.0, -9.0], [0.0, 0.0, 1.0, 5.0]]);
+    let turn: Affine<Physical, Physical> =
+        Affine::from_rows([[c, -s, 0.0, 40.0], [s, c, 0.0, -9.0], [0.0, 0.0, 1.0, 5.0]]);
     let bent = |p: &[f64; 3]| turn.apply([p[0], p[1], p[2] + 0.005 * p[0] * p[0]]);
     let target: Vec<[f64; 3]> = source.iter().map(bent).collect();
     let [moving, fixed] = [("s.csv", &source), ("t.csv", &target)].map(|(name, points)| {
