@@ -34,11 +34,8 @@ pub(super) fn check(
     check_cuts(placement, &grids[0])?;
     let stores = settings.stages.iter().any(|s| s.moments() == Some(MomentStorage::Bf16));
     placement.devices().iter().try_for_each(|device| {
-        settings
-            .stages
-            .iter()
-            .filter_map(Stage::similarity)
-            .try_for_each(|s| s.check_on(device))?;
+        let mut similarities = settings.stages.iter().map(|stage| stage.listed().1.similarity());
+        similarities.try_for_each(|similarity| similarity.check_on(device))?;
         if stores { check_bf16(device) } else { Ok(()) }
     })?;
     settings.check_room(placement, &grids, content)?;

@@ -76,7 +76,7 @@ fn deformable(content: Content) -> Vec<(String, Stage)> {
                 // Splines without penalties are plain.
                 Content::Plain if method == 3 => j % 2 == 1,
                 // With penalties or without, in turn of methods and optimisers.
-                Content::Plain => (method + j / 2 + j) % 2 == 0,
+                Content::Plain => (method + j / 2 + j).is_multiple_of(2),
                 _ if is_newton => true,
                 Content::Masks => (i + method) % 4 < 2,
                 Content::Channels => (i + method) % 4 >= 2,
