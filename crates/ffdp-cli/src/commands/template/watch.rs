@@ -2,7 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use ffdp_groups::template::{Excluded, ImageReport, RoundKind, RoundReport, TemplateObserver};
+use ffdp_groups::ImageReport;
+use ffdp_groups::template::{Excluded, RoundKind, RoundReport, TemplateObserver};
 use ffdp_image::image::Volume;
 use ffdp_register::verdict::Assessment;
 use serde_json::json;
