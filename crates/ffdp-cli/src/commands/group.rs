@@ -149,7 +149,7 @@ impl GroupArguments {
             false => (Opening::Anew, Vec::new()),
         };
         let version = env!("CARGO_PKG_VERSION");
-        let toml = to_toml(*registration)?;
+        let toml = to_toml(registration)?;
         let text = format!(
             "# How the images of {product} by ffdp {version} were registered.\n# ffdp {command} --settings with this file does it again.\n\n{toml}"
         );
