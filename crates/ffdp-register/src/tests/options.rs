@@ -119,7 +119,7 @@ fn deformable_stages_go_on_where_others_ended() {
         // Penalties of one are no loss of another.
         [Stage::Greedy(greedy), Stage::Syn(syn), Stage::Svf(svf)].map(little_smoothing)
     };
-    for first in stages(20) {
+    for first in stages(30) {
         for second in stages(3) {
             let names = [first.name(), second.name()];
             let stages = vec![first.clone(), second];
