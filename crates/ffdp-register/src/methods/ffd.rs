@@ -112,12 +112,8 @@ impl FieldMethod for FfdSettings {
         Ok(())
     }
 
-    fn levels_mut(&mut self) -> &mut Vec<LevelSettings> {
-        &mut self.levels
-    }
-
-    fn optimizer_mut(&mut self) -> Option<&mut OptimizerSettings> {
-        Some(&mut self.optimizer)
+    fn settings_mut(&mut self) -> (&mut Vec<LevelSettings>, Option<&mut OptimizerSettings>) {
+        (&mut self.levels, Some(&mut self.optimizer))
     }
 
     fn buffers(&self) -> Buffers {

@@ -76,12 +76,8 @@ impl FieldMethod for GreedySettings {
         }
     }
 
-    fn levels_mut(&mut self) -> &mut Vec<LevelSettings> {
-        &mut self.levels
-    }
-
-    fn optimizer_mut(&mut self) -> Option<&mut OptimizerSettings> {
-        Some(&mut self.optimizer)
+    fn settings_mut(&mut self) -> (&mut Vec<LevelSettings>, Option<&mut OptimizerSettings>) {
+        (&mut self.levels, Some(&mut self.optimizer))
     }
 
     fn buffers(&self) -> Buffers {

@@ -104,12 +104,8 @@ impl FieldMethod for OwnModel {
         }
     }
 
-    fn levels_mut(&mut self) -> &mut Vec<LevelSettings> {
-        &mut self.settings.levels
-    }
-
-    fn optimizer_mut(&mut self) -> Option<&mut OptimizerSettings> {
-        None
+    fn settings_mut(&mut self) -> (&mut Vec<LevelSettings>, Option<&mut OptimizerSettings>) {
+        (&mut self.settings.levels, None)
     }
 
     fn model(&self) -> Arc<dyn Model> {

@@ -29,11 +29,8 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
     /// What it shares with the others.
     fn descent(&self) -> Descent<'_>;
 
-    /// Its levels, to be changed.
-    fn levels_mut(&mut self) -> &mut Vec<LevelSettings>;
-
-    /// Its optimiser, to be changed; `None` where it has one of its own.
-    fn optimizer_mut(&mut self) -> Option<&mut OptimizerSettings>;
+    /// Its levels and its optimiser, to be changed; no optimiser where it has one of its own.
+    fn settings_mut(&mut self) -> (&mut Vec<LevelSettings>, Option<&mut OptimizerSettings>);
 
     /// What its fields stand for.
     fn model(&self) -> Arc<dyn Model>;
@@ -76,15 +73,15 @@ impl<M: FieldMethod> StageMethod for M {
     }
 
     fn levels_mut(&mut self) -> &mut [LevelSettings] {
-        FieldMethod::levels_mut(self)
+        self.settings_mut().0
     }
 
     fn set_levels(&mut self, levels: Vec<LevelSettings>) {
-        *FieldMethod::levels_mut(self) = levels;
+        *self.settings_mut().0 = levels;
     }
 
     fn optimizer_mut(&mut self) -> Option<&mut OptimizerSettings> {
-        FieldMethod::optimizer_mut(self)
+        self.settings_mut().1
     }
 
     fn similarity(&self) -> &Similarity {

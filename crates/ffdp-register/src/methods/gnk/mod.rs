@@ -167,12 +167,8 @@ impl FieldMethod for GnkSettings {
         Ok(())
     }
 
-    fn levels_mut(&mut self) -> &mut Vec<LevelSettings> {
-        &mut self.levels
-    }
-
-    fn optimizer_mut(&mut self) -> Option<&mut OptimizerSettings> {
-        None
+    fn settings_mut(&mut self) -> (&mut Vec<LevelSettings>, Option<&mut OptimizerSettings>) {
+        (&mut self.levels, None)
     }
 
     /// `74 + n` numbers a voxel, `n` the steps of time (Brunn et al. 2020), and `3 (n + 1)` where gradients are kept, as an
