@@ -33,8 +33,8 @@ use ffdp_image::synth::{Pair, PhantomSettings, pair};
 use ffdp_kit::testing::skipped;
 
 use super::{
-    LevelSettings, Observer, Placement, Problem, Register, Registration, Settings, Silent, Source,
-    Stage,
+    LevelSettings, Observer, Placement, Problem, Register, Registration, Settings, Silent,
+    Similarity, Source, Stage,
     checkpoint::Checkpoint,
     methods::{GreedySettings, SvfSettings, SynSettings},
     settings::Regularization,
@@ -108,6 +108,12 @@ fn methods(greedy: &GreedySettings) -> [Stage; 3] {
     };
     let svf = SvfSettings { levels, similarity, ..SvfSettings::default() };
     [Stage::Greedy(greedy.clone()), Stage::Syn(syn), Stage::Svf(svf)]
+}
+
+/// Every similarity with the first method, and every method with squares: neither knows of the other.
+fn some_methods(greedy: &GreedySettings) -> Vec<Stage> {
+    let count = if greedy.similarity == Similarity::Mse { 3 } else { 1 };
+    methods(greedy).into_iter().take(count).collect()
 }
 
 /// The same problem once more; all of it is in memory.

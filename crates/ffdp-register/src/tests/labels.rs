@@ -7,7 +7,8 @@ use burn::tensor::Device;
 
 use super::slabs::{FIELD_VOXELS, LOSS};
 use super::{
-    brief, found, half_heads, methods, only, pair_of, register, register_slabs, short, warp,
+    brief, found, half_heads, methods, only, pair_of, register, register_slabs, short,
+    some_methods, warp,
 };
 use crate::labels::LabelChannels;
 use crate::{
@@ -252,10 +253,8 @@ fn a_term_sees_the_channels_that_it_names() {
             levels: levels.clone(),
             ..short()
         };
-        // Every similarity with the first method, and every method with squares: neither knows of the other.
-        let count = if similarity == Similarity::Mse { 3 } else { 1 };
-        let stages = methods(&greedy(&similarity)).into_iter().zip(methods(&greedy(&named)));
-        for (alone, stage) in stages.take(count) {
+        let alone = some_methods(&greedy(&similarity)).into_iter();
+        for (alone, stage) in alone.zip(methods(&greedy(&named))) {
             let alone = found(&Problem::new(fixed, moving), alone);
             let more_channels = vec![others.each_ref().map(Into::into)];
             let problem = Problem { more_channels, ..Problem::new(fixed, moving) };

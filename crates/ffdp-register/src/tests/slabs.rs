@@ -261,6 +261,13 @@ fn a_linear_stage_of_images_with_masks_is_cut_where_a_device_is_small() {
     assert!(cut.loss_after < cut.loss_before);
 }
 
+/// Of all stages of a preset, in voxels: five times the 4.1e-3 that were measured in three shards. An explanation, not
+/// traced: in f32 positions are rounded relative to another origin, the slope of the image jumps between cells, and
+/// Adam follows small gradients as far as large ones.
+const PRESET_VOXELS: f32 = 2e-2;
+/// The same in the mean: five times 1.9e-4.
+const PRESET_MEAN_VOXELS: f64 = 1e-3;
+
 #[test]
 fn all_stages_of_a_preset_find_what_they_find_in_whole_images() {
     let pair = pair_of(32, 5);
@@ -280,10 +287,8 @@ fn all_stages_of_a_preset_find_what_they_find_in_whole_images() {
         let mean = expected.iter().zip(&found).map(|(a, b)| f64::from((a - b).abs())).sum::<f64>()
             / found.len() as f64;
         println!("fast, {name}: affine {off:.1e}, {most:.1e} voxel, {mean:.1e} in the mean");
-        // Seen: 4.1e-3 and 1.9e-4; of 40^3 voxels 0.31 and 5.8e-3, where weights fade at the border, and 0.059 and 8.7e-4 of
-        // images without. A reading, not traced: in f32 positions are rounded relative to another origin, the slope of the image jumps between cells,
-        // and Adam follows small gradients as far as large ones.
-        assert!(most <= 0.5 && mean <= 1e-2, "{name}: {most} voxel, {mean} in the mean");
+        let is_near = most <= PRESET_VOXELS && mean <= PRESET_MEAN_VOXELS;
+        assert!(is_near, "{name}: {most} voxel, {mean} in the mean");
         assert_eq!(cut.stages.len(), whole.stages.len());
     }
 }

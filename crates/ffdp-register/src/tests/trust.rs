@@ -75,6 +75,13 @@ fn apart(
     inside.iter().map(distance).sum::<f64>() / inside.len() as f64
 }
 
+/// Voxels of motion that is not there. Measured: 0.07 to 0.14 by all five stages; 0.62 (greedy) where what is outside
+/// counts as 0.
+const INVENTED_VOXELS: f64 = 0.25;
+/// How much more motion a bright background may invent than a dark one, in voxels: a tenth of what counting the outside
+/// as 0 adds. Measured: at most 0.013 more, by all five stages.
+const MORE_OF_BRIGHT_VOXELS: f64 = 0.05;
+
 #[test]
 fn a_bright_background_invents_no_more_motion_than_a_dark_one() {
     let grid = centred([32, 34, 30], [2.2; 3]);
@@ -102,11 +109,15 @@ fn a_bright_background_invents_no_more_motion_than_a_dark_one() {
             };
             mean_distance(&field, &still, object)
         };
-        // Of the first alone, to compare: a dark one is what other tests have.
-        let (bright, dark) = (invented(&bright), if i == 0 { invented(&dark) } else { 0.0 });
-        println!("{name}: {bright:.3} voxels of a bright background, {dark:.3} of a dark one");
-        // Seen: 0.12 to 0.16 of both; 0.62 of a bright one (greedy) where what is outside counts as 0.
-        assert!(bright < 0.25 && dark < 0.25, "{name}: {bright} and {dark} voxels");
+        let bright = invented(&bright);
+        println!("{name}: {bright:.3} voxels of a bright background");
+        assert!(bright < INVENTED_VOXELS, "{name}: {bright} voxels of a bright background");
+        // By the first alone, to compare: a dark one is what other tests have.
+        if let Some(dark) = (i == 0).then(|| invented(&dark)) {
+            println!("{name}: {dark:.3} voxels of a dark background");
+            assert!(dark < INVENTED_VOXELS, "{name}: {dark} voxels of a dark background");
+            assert!(bright < dark + MORE_OF_BRIGHT_VOXELS, "{name}: {bright} and {dark} voxels");
+        }
     }
 }
 
