@@ -174,8 +174,8 @@ impl Settings {
                 return Ok(());
             }
             placement.check_level(fixed.size, &problem)?;
-            let stays_whole = stage.fields().is_some_and(|by| by.keeps_shards_on_devices());
-            if stays_whole && placement.is_too_small_for(&problem)? {
+            let stays_on_devices = stage.fields().is_some_and(|by| by.keeps_shards_on_devices());
+            if stays_on_devices && placement.is_too_small_for(&problem)? {
                 return Err(stays(stage.name(), fixed.size));
             }
             Ok(())

@@ -34,9 +34,9 @@ pub struct DiscreteSettings {
     /// The searches, wide and then narrow. Default: control points 6 voxels apart with displacements of up to 24
     /// voxels of the level, then 4 apart with up to 6.
     pub rounds: Vec<DiscreteRound>,
-    /// The features that are compared, by which the result is judged as well: `mind` descriptors of structure; `ngf` edges
-    /// (the term `inner`); `mse` the values themselves, of the images and of further channels; a `sum` of these, each with
-    /// its weight and of the channels that it names. Default: `mind`.
+    /// The features that are compared, by which the result is judged as well: `mind` descriptors of structure; `ngf`
+    /// edges (the term `inner`); `mse` the values themselves, of the images and of further channels; a `sum` of these,
+    /// each with its weight and of the channels that it names. Default: `mind`.
     pub features: Similarity,
 }
 
@@ -113,9 +113,7 @@ impl DiscreteSettings {
     fn described(&self, channels: usize) -> u64 {
         self.features.feature_channels(channels).unwrap_or(0) as u64
     }
-}
 
-impl DiscreteSettings {
     /// The displacement on the level, after what was found before.
     fn search(&self, stage: &mut StageRun) -> Result<MethodResult> {
         let images = stage.images(self.level.as_ref().expect("a run has it"))?;
@@ -186,8 +184,8 @@ impl StageMethod for DiscreteSettings {
         Ok(())
     }
 
-    /// Features of both images and those that were moved, fields, and the costs of the round that has most. Of one channel, or
-    /// as many as the features name.
+    /// Features of both images and those that were moved, fields, and the costs of the round that has most. Of one
+    /// channel, or as many as the features name.
     fn host_bytes_per_voxel(&self) -> u64 {
         let costs = |round: &DiscreteOptions| {
             let cell = [round.spacing_voxels; 3];

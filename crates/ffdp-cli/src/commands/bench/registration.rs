@@ -76,8 +76,8 @@ pub struct RegistrationArguments {
     /// Names of the labels: a table (CSV, TSV, ITK-SNAP, FreeSurfer). As ffdp register takes it.
     #[arg(long, value_name = "FILE")]
     label_names: Option<PathBuf>,
-    /// Dice over time, too: methods with levels are also ended sooner. Each is run again for every level, after a quarter and
-    /// after all of its iterations. Written as dice_over_time.svg and the entry `curve` of the rows.
+    /// Dice over time, too: methods with levels are also ended sooner. Each is run again for every level, after a
+    /// quarter and after all of its iterations. Written as dice_over_time.svg and the entry `curve` of the rows.
     #[arg(long)]
     curve: bool,
     /// Device to compute on; it must be compiled in.
