@@ -9,8 +9,8 @@ use ffdp_image::image::{Affine, Geometry, LabelMap, Physical, Volume};
 use ffdp_image::io::images::{read_volume, write_labels, write_volume};
 use ffdp_shapes::Shape;
 use ffdp_shapes::files::write_shape;
-use ffdp_shapes::lddmm::{Direction, Flow};
-use serde_json::Value;
+use ffdp_shapes::lddmm::{Direction, Flow, LinearStart};
+use serde_json::{Value, json};
 use support::{Folder, ffdp};
 
 /// An ellipsoid of label 3 in a map of 28^3 voxels, `long` voxels along x.
@@ -75,7 +75,8 @@ fn surfaces_are_made_converted_compared_matched_and_applied() {
     // With the settings of a run, and from where it was interrupted.
     let settings = folder.path("run/settings.toml");
     let flow = json(&std::fs::read_to_string(folder.path("run/flow.json")).unwrap());
-    std::fs::write(folder.path("run/momenta.json"), flow["momenta"].to_string()).unwrap();
+    let kept = json!({ "start": null, "momenta": flow["momenta"] });
+    std::fs::write(folder.path("run/momenta.json"), kept.to_string()).unwrap();
     let again = ["-i", "2", "--settings", &settings, "--resume", "--device", "cpu", "-q"];
     let run = ffdp(&[&arguments[..8], &again].concat());
     run.succeeded();
@@ -213,6 +214,73 @@ fn a_linear_start_is_a_part_of_what_is_written() {
         "cpu",
     ]);
     assert!(refused.code == 1 && refused.stderr.contains("align the shapes"), "{}", refused.stderr);
+}
+
+/// A small mirrored source, whose linear start changes volumes by a factor of -700.
+#[test]
+fn what_follows_a_linear_start_is_that_of_the_aligned_source() {
+    let folder = Folder::new();
+    let helix = (0..12).map(|k| f64::from(k) * 0.9);
+    let target: Vec<[f64; 3]> = helix.map(|t| [20.0 * t.cos(), 12.0 * t.sin(), 2.0 * t]).collect();
+    let bent = |p: &[f64; 3]| [-0.1 * p[0], 0.1 * p[1], 0.14 * (p[2] + 0.005 * p[0] * p[0])];
+    let source: Vec<[f64; 3]> = target.iter().map(bent).collect();
+    let start = LinearStart::Affine.of_pairs(&source, &target).unwrap();
+    assert!(start.determinant() < -500.0, "{start:?}");
+    let write = |name: &str, points: Vec<[f64; 3]>| {
+        write_shape(folder.path(name), &Shape::cloud(points).unwrap()).unwrap();
+        folder.path(name)
+    };
+    let aligned = write("a.csv", source.iter().map(|&p| start.apply(p)).collect());
+    let (moving, fixed) = (write("s.csv", source), write("t.csv", target));
+    let register = |moving: &str, out: &str, more: &[&str]| {
+        let base = ["shape", "register", "-f", &fixed, "-m", moving, "-o", out, "--device", "cpu"];
+        ffdp(&[&base[..], &["-i", "20", "-s", "30"], more].concat())
+    };
+    let read = |name: &str| json(&std::fs::read_to_string(folder.path(name)).unwrap());
+    let affine = ["--start", "affine"];
+    let out = folder.path("start");
+    register(&moving, &out, &affine).succeeded();
+    register(&aligned, &folder.path("by_hand"), &[]).succeeded();
+    register(&moving, &folder.path("none"), &[]).succeeded();
+    let [found, by_hand, none] =
+        ["start", "by_hand", "none"].map(|f| read(&format!("{f}/metrics.json")));
+
+    // Files hold the aligned points in f64: what differs is rounding.
+    let same = |a: &Value, b: &Value| {
+        let (a, b) = (a.as_f64().unwrap(), b.as_f64().unwrap());
+        assert!((a - b).abs() < 1e-3 * b.abs(), "{a} {b}: {found:#} {by_hand:#}");
+    };
+    for part in ["min", "median", "max"] {
+        let [a, b] = [&found, &by_hand].map(|m| &m["carried_grid"]["jacobian_central"][part]);
+        same(a, b);
+    }
+    assert_eq!(found["carried_grid"]["voxels"], 0);
+    same(&found["distance_mm"]["aligned"]["mean"], &by_hand["distance_mm"]["before"]["mean"]);
+    same(&found["distance_mm"]["before"]["mean"], &none["distance_mm"]["before"]["mean"]);
+    same(&found["attachment"]["aligned"], &by_hand["attachment"]["before"]);
+    assert!(found["attachment"]["before"].is_null(), "{found:#}");
+    assert!(by_hand["distance_mm"]["aligned"].is_null(), "{by_hand:#}");
+    // A width of 30 mm goes with the target of 49 mm, and not with the source of 5 mm.
+    assert_eq!(found["warnings"], json!([]));
+    let warned = none["warnings"][0].as_str().unwrap();
+    assert!(warned.contains("moves only as a whole"), "{warned}");
+
+    // An interrupted run goes on from its own start only.
+    let flow = read("start/flow.json");
+    let kept = json!({ "start": flow["start"], "momenta": flow["momenta"] }).to_string();
+    std::fs::write(folder.path("start/momenta.json"), &kept).unwrap();
+    for more in [&[][..], &["--start", "rigid"]] {
+        let refused = register(&moving, &out, &[&["--resume"], more].concat());
+        assert_eq!(refused.code, 1, "{more:?}: {}", refused.stderr);
+        for word in ["momenta.json", "linear start", "--resume"] {
+            assert!(refused.stderr.contains(word), "no {word:?} in {}", refused.stderr);
+        }
+        let text = std::fs::read_to_string(folder.path("start/momenta.json")).unwrap();
+        assert_eq!(text, kept, "{more:?}");
+    }
+    register(&moving, &out, &["--resume", "--start", "affine"]).succeeded();
+    let again = read("start/metrics.json");
+    same(&again["costs"][0], found["costs"].as_array().unwrap().last().unwrap());
 }
 
 #[test]

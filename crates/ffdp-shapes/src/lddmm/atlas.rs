@@ -72,7 +72,7 @@ pub fn atlas(
         let ends = momenta.iter().map(|p| carried(&at, p));
         terms.of(ends) + energy / (terms.diameter2 * members.len() as f64)
     };
-    let begin = setting.momenta(None, 1 + members.len());
+    let begin = setting.momenta(None, 1 + members.len())?;
     let (all, costs) = setting.search(&cost, settings).run(begin, observe)?;
     let mut blocks = all.split(count, 0).into_iter();
     let at = template(&blocks.next().expect("the template's field comes first"));

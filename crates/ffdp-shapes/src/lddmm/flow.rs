@@ -68,10 +68,14 @@ impl Flow {
         Self { saved: flow }
     }
 
-    /// The same after a linear map.
-    pub(super) fn after(mut self, start: Option<Affine<Physical, Physical>>) -> Self {
-        self.saved.start = start.map(|map| *map.rows());
-        self
+    /// The same after a linear map, which comes before a linear map that is there already.
+    ///
+    /// # Errors
+    /// [`Error::Singular`] for a map without an inverse.
+    pub fn after(mut self, map: &Affine<Physical, Physical>) -> Result<Self> {
+        let map = self.start(Direction::Forward)?.map_or(*map, |start| map.then(&start));
+        self.saved.start = Some(*map.rows());
+        Self::from_saved(self.saved)
     }
 
     /// A deformation as it was saved.

@@ -29,7 +29,8 @@ pub enum Metric {
     Normalised,
 }
 
-/// Iterations to a bistochastic kernel: each more than halves the error of row sums (1e-6 after 15 to 17 in [`bistochastic_scaling`]).
+/// Iterations to a bistochastic kernel: each more than halves the error of row sums (1e-6 after 15 to 17 in
+/// [`bistochastic_scaling`]).
 const NORMALISATION: usize = 24;
 
 /// Deviation of row sums from 1 that is good enough; f32 does not reach it, and stops at the number of iterations.

@@ -1,14 +1,12 @@
 //! One shape onto another.
 
 use burn::tensor::Tensor;
-use ffdp_image::Result;
-use ffdp_image::image::{Affine, Physical};
+use ffdp_image::{Error, Result};
 
 use super::flow::Flow;
 use super::minimise::{MomentaSearch, Observer};
 use super::path::Path;
 use super::settings::LddmmSettings;
-use super::start::LinearStart;
 use crate::attachment::{Attachment, Comparison};
 use crate::shape::{Position, Shape, ShapeTree};
 use crate::tensors::{TensorOptions, number, to_points, to_tensor};
@@ -22,17 +20,18 @@ pub struct Match {
     pub shape: Shape,
     /// The cost before every iteration and at the end.
     pub costs: Vec<f64>,
-    /// The attachment before and after the deformation, in its own unit.
+    /// The attachment before and after the deformation, in its own unit; before it is after the linear start.
     pub attachment: [f64; 2],
     /// The energy `H` of the deformation in mm^2: half of its squared length.
     pub energy: f64,
 }
 
-/// Deforms `source` onto `target`, after the linear start of the settings, which is part of the flow. `start` are momenta
-/// to go on from, one for every control point.
+/// Deforms `source` onto `target`, after the linear start of the settings ([`LddmmSettings::start_map`]), which is part
+/// of the flow. `start` are momenta to go on from, one for every control point of the source after its linear start.
 ///
 /// # Errors
-/// Settings without meaning, shapes that cannot be compared, a device that fails.
+/// Settings without meaning, shapes that cannot be compared, a device that fails; [`Error::Shape`] for momenta that are
+/// not one for every control point.
 pub fn match_shapes(
     [source, target]: [&Shape; 2],
     settings: &LddmmSettings,
@@ -41,7 +40,7 @@ pub fn match_shapes(
     observe: Observer,
 ) -> Result<Match> {
     settings.validate()?;
-    let start_map = start_map([source, target], settings)?;
+    let start_map = settings.start_map(source, target)?;
     let moved = start_map.map(|map| source.transformed(&map));
     let source = moved.as_ref().unwrap_or(source);
     // Landmarks correspond point for point.
@@ -54,7 +53,7 @@ pub fn match_shapes(
     let comparison = settings.attachment.between(&coarse, target, place)?;
     let comparisons = std::slice::from_ref(&comparison);
     let terms = Terms::new(comparisons, &setting.x, [target], settings)?;
-    let momenta = setting.momenta(start, 1);
+    let momenta = setting.momenta(start, 1)?;
     let cost = |p: Tensor<2>| {
         let path = setting.path([setting.q.clone(), p.clone()], settings);
         terms.of([setting.end(&path)]) + setting.energy(&p, settings) / terms.diameter2
@@ -64,29 +63,19 @@ pub fn match_shapes(
     let end = setting.end(&path);
     let attachment = [setting.x.clone(), end.clone()].map(|x| number(comparison.loss(x)));
     let [before, after] = attachment;
+    let energy = number(setting.energy(&p, settings))?;
+    let flow = Flow::new(settings, to_points(setting.q.clone())?, to_points(p)?);
     Ok(Match {
-        energy: number(setting.energy(&p, settings))?,
-        flow: Flow::new(settings, to_points(setting.q.clone())?, to_points(p)?).after(start_map),
+        energy,
+        flow: match &start_map {
+            Some(map) => flow.after(map)?,
+            None => flow,
+        },
         shape: source
             .with_points(to_points(path.carry_to_end(to_tensor(&source.points, place)))?)?,
         costs,
         attachment: [before?, after?],
     })
-}
-
-/// What is done to the source first.
-fn start_map(
-    [source, target]: [&Shape; 2],
-    settings: &LddmmSettings,
-) -> Result<Option<Affine<Physical, Physical>>> {
-    let map = match (settings.start, &settings.attachment) {
-        (LinearStart::None, _) => return Ok(None),
-        (start, Attachment::Landmarks) => start.of_pairs(&source.points, &target.points)?,
-        (start, _) => start.of_moments(source, target)?,
-    };
-    // Shapes are carried back by its inverse.
-    map.inverse()?;
-    Ok(Some(map))
 }
 
 /// A shape with its control points.
@@ -107,12 +96,16 @@ impl Setting {
     }
 
     /// Momenta to begin with, for so many geodesics.
-    pub fn momenta(&self, start: Option<Vec<Position>>, blocks: usize) -> Tensor<2> {
+    pub fn momenta(&self, start: Option<Vec<Position>>, blocks: usize) -> Result<Tensor<2>> {
         let place = (self.q.device(), self.q.dtype());
         let rows = self.q.dims()[0] * blocks;
-        match start.filter(|start| start.len() == rows) {
-            Some(start) => to_tensor(&start, (&place.0, place.1)),
-            None => Tensor::zeros([rows, 3], (&place.0, place.1)),
+        match start {
+            None => Ok(Tensor::zeros([rows, 3], (&place.0, place.1))),
+            Some(start) if start.len() == rows => Ok(to_tensor(&start, (&place.0, place.1))),
+            Some(start) => {
+                let (what, got) = ("momenta to go on from".into(), vec![start.len(), 3]);
+                Err(Error::Shape { what, expected: vec![rows, 3], got })
+            }
         }
     }
 
@@ -167,8 +160,8 @@ impl MatchingSearch<'_> {
     }
 }
 
-/// What is compared, without a unit: every attachment as a part of what their mean is before anything moves. A start that
-/// is one of the targets has nothing to gain there, so its own attachment could not be the unit.
+/// What is compared, without a unit: every attachment as a part of what their mean is before anything moves. A start
+/// that is one of the targets has nothing to gain there, so its own attachment could not be the unit.
 pub(super) struct Terms<'a> {
     comparisons: &'a [Comparison],
     factor: f64,

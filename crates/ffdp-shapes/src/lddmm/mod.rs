@@ -6,8 +6,8 @@
 //! cost(p_0) = H(q_0, p_0) / D^2 + fidelity A(shape at t = 1, target) / A(shape at t = 0, target)
 //! ```
 //! `D` the diameter of the target, so that both terms have no unit. Read `hamiltonian.rs`, then `path.rs` (shooting,
-//! and what it carries), `matching.rs`, `start.rs` (a linear map first), `coordinates.rs` (what L-BFGS searches); `atlas.rs` and `regression.rs` minimise
-//! sums of such costs.
+//! and what it carries), `matching.rs`, `start.rs` (a linear map first), `coordinates.rs` (what L-BFGS searches);
+//! `atlas.rs` and `regression.rs` minimise sums of such costs.
 //! Sources: Miller, Trouve and Younes 2006; Durrleman et al. 2014 (control points); Charlier, Feydy, Glaunes and Trouve
 //! (normalised kernels).
 

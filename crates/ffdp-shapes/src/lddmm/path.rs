@@ -97,7 +97,8 @@ impl Path {
         self.states.last().expect("begins with one")
     }
 
-    /// Where points `[M, 3]` are at the beginning and after every step: the same integration as that of the path itself.
+    /// Where points `[M, 3]` are at the beginning and after every step: the same integration as that of the path
+    /// itself.
     pub fn carry(&self, x: Tensor<2>) -> Vec<Tensor<2>> {
         let mut places = vec![x];
         for fields in &self.fields {

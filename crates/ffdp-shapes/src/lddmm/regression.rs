@@ -25,7 +25,8 @@ pub struct Regression {
 /// observation counts at the nearest step.
 ///
 /// # Errors
-/// [`Error::Invalid`] for no observations and times that are not positive; else as [`match_shapes`](super::match_shapes).
+/// [`Error::Invalid`] for no observations and times that are not positive; else as
+/// [`match_shapes`](super::match_shapes).
 pub fn regression(
     baseline: &Shape,
     observations: &[(f64, Shape)],
@@ -53,7 +54,7 @@ pub fn regression(
         let seen = times.iter().map(|time| places[step_of(*time)].clone());
         terms.of(seen) + setting.energy(&p, settings) / terms.diameter2
     };
-    let start = setting.momenta(None, 1);
+    let start = setting.momenta(None, 1)?;
     let (p, costs) = setting.search(&cost, settings).run(start, observe)?;
     let path = setting.path([setting.q.clone(), p.clone()], settings);
     let places = setting.places(&path);

@@ -1,5 +1,6 @@
 //! Every number of a deformation of shapes that can be chosen.
 
+use ffdp_image::image::{Affine, Physical};
 use ffdp_image::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -47,8 +48,9 @@ pub struct LddmmSettings {
 }
 
 impl LddmmSettings {
-    /// Settings that go with a target: kernels of a sixth of its diameter, but at most half of its thickness, and of half
-    /// of that; control points at three quarters of the narrower one's width; varifolds from its size down to its edges.
+    /// Settings that go with a target: kernels of a sixth of its diameter, but at most half of its thickness, and of
+    /// half of that; control points at three quarters of the narrower one's width; varifolds from its size down to its
+    /// edges.
     pub fn advised(target: &Shape) -> Self {
         let thickness = target.thickness().unwrap_or(f64::INFINITY);
         let widest = (target.diameter() / 6.0).min(thickness / 2.0);
@@ -61,8 +63,8 @@ impl LddmmSettings {
         Self { sigmas_mm, attachment, fidelity, control_spacing_mm, coarsen_mm, ..Self::default() }
     }
 
-    /// The same for landmarks: kernels no wider than four times the distance of neighbours, for many landmarks show more of
-    /// a deformation than few do (benchmarks/lungs-h200.json), and every landmark has a momentum.
+    /// The same for landmarks: kernels no wider than four times the distance of neighbours, for many landmarks show
+    /// more of a deformation than few do (benchmarks/lungs-h200.json), and every landmark has a momentum.
     pub fn for_landmarks(self, target: &Shape) -> Self {
         let most = 4.0 * spacing(&target.points).median;
         let widest = self.sigmas_mm.iter().copied().fold(0.0, f64::max);
@@ -100,6 +102,25 @@ impl LddmmSettings {
             Attachment::Transport(settings) => settings.validate(),
             _ => Ok(()),
         }
+    }
+
+    /// What is done to `source` before it is deformed onto `target`, in RAS mm; `None` without a linear start.
+    ///
+    /// # Errors
+    /// As [`LinearStart::of_pairs`] for landmarks and [`LinearStart::of_moments`] for other shapes;
+    /// [`Error::Singular`] for a map without an inverse, by which shapes are carried back.
+    pub fn start_map(
+        &self,
+        source: &Shape,
+        target: &Shape,
+    ) -> Result<Option<Affine<Physical, Physical>>> {
+        let map = match (self.start, &self.attachment) {
+            (LinearStart::None, _) => return Ok(None),
+            (start, Attachment::Landmarks) => start.of_pairs(&source.points, &target.points)?,
+            (start, _) => start.of_moments(source, target)?,
+        };
+        map.inverse()?;
+        Ok(Some(map))
     }
 
     /// Refuses a linear start where several shapes are deformed, or one onto several.

@@ -31,8 +31,9 @@ pub enum LinearStart {
 /// A map of physical space, RAS mm.
 type Map = Affine<Physical, Physical>;
 
-/// Least ratio of spreads of which the smaller one counts as there.
-const FLAT: f64 = 1e-6;
+/// Axes whose spread is a smaller part of the largest one are not there. Files hold coordinates in f32, to 1e-7 of the
+/// distance from the origin: of a thousandth of a shape's size some digits are left, even ten sizes away from there.
+const FLAT: f64 = 1e-3;
 /// Distances that differ by less are the same, relative to the size of the target.
 const SAME: f64 = 1e-9;
 
@@ -41,12 +42,20 @@ impl LinearStart {
     /// maps of mirrored points.
     ///
     /// # Errors
-    /// [`Error::Shape`] for lists of different lengths; [`Error::Invalid`] for points on a line, and for affine maps in a
-    /// plane.
+    /// [`Error::Shape`] for lists of different lengths; [`Error::Invalid`] for no points, for points on a line, and for
+    /// affine maps in a plane: where the spread (standard deviation) along the second or third principal axis is at
+    /// most a thousandth of that along the first. [`Error::Singular`] for an affine map without an inverse.
     pub fn of_pairs(self, source: &[Position], target: &[Position]) -> Result<Map> {
         if source.len() != target.len() {
             let (expected, got) = (vec![target.len(), 3], vec![source.len(), 3]);
             return Err(Error::Shape { what: "points that correspond".into(), expected, got });
+        }
+        if self == Self::None {
+            return Ok(Map::identity());
+        }
+        if source.is_empty() {
+            let fix = "give at least three pairs, four for an affine start, or no start";
+            return Err(Error::invalid("a linear start needs points", 0, fix));
         }
         let centres = [source, target].map(|points| {
             scaled(points.iter().copied().fold([0.0; 3], add), 1.0 / points.len() as f64)
@@ -55,55 +64,56 @@ impl LinearStart {
             points.iter().map(|&p| sub(p, centre)).collect()
         };
         let [x, y] = [about(source, centres[0]), about(target, centres[1])];
-        let (joint, own) = (outer_sum(&y, &x), outer_sum(&x, &x));
+        let mean = |sum: Matrix3| sum.map(|row| scaled(row, 1.0 / source.len() as f64));
+        let joint = mean(outer_sum(&y, &x));
+        let axes = [&x, &y].map(|points| Axes::of(&mean(outer_sum(points, points))));
+        check_extent(&axes, if self == Self::Affine { 3 } else { 2 })?;
         let linear = match self {
-            Self::None => return Ok(Map::identity()),
-            Self::Rigid => rotation(&joint)?,
+            Self::None | Self::Rigid => rotation(&joint)?,
             Self::Similarity => {
                 let turn = rotation(&joint)?;
                 let gain: f64 = (0..3).map(|i| dot(turn[i], joint[i])).sum();
-                let spread: f64 = (0..3).map(|i| own[i][i]).sum();
-                turn.map(|row| scaled(row, gain / spread))
+                turn.map(|row| scaled(row, gain / norm(axes[0].spreads).powi(2)))
             }
             Self::Affine => {
-                let map = Map::from_parts(own, [0.0; 3]).inverse();
-                let map = map.map(|own| own.then(&Map::from_parts(joint, [0.0; 3])));
-                match map.and_then(|map| map.inverse().map(|_| map)) {
-                    Ok(map) => map.linear(),
-                    Err(_) => {
-                        return Err(flat("an affine map needs four points that are in no plane"));
-                    }
-                }
+                // The second moments of the source, inverted along its axes.
+                let Axes { spreads, directions } = &axes[0];
+                let inverse = matrix(transposed(directions))
+                    .then(&diagonal(spreads.map(|s| (s * s).recip())))
+                    .then(&matrix(*directions));
+                inverse.then(&matrix(joint)).linear()
             }
         };
-        Ok(between(linear, centres))
+        let map = between(linear, centres);
+        map.inverse()?;
+        Ok(map)
     }
 
-    /// The map of centres and principal axes: of the area of surfaces, the length of curves, the points of clouds. Of the
-    /// signs of the axes those are taken that leave the least distance, or no rotation where that leaves less. A similarity
-    /// equals the spread of both shapes, an affine map that along every axis.
+    /// The map of centres and principal axes: of the area of surfaces, the length of curves, the points of clouds. Of
+    /// the signs of the axes those are taken that leave the least distance, or no rotation where that leaves less. A
+    /// similarity equals the spread of both shapes, an affine map that along every axis.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for shapes without extent, and for affine maps of flat ones.
+    /// [`Error::Invalid`] for shapes without extent, and for affine maps of flat ones: with a spread (standard
+    /// deviation) along the least principal axis of at most a thousandth of that along the first.
     pub fn of_moments(self, source: &Shape, target: &Shape) -> Result<Map> {
         if self == Self::None {
             return Ok(Map::identity());
         }
         let moments = [Moments::of(source)?, Moments::of(target)?];
-        let [(from, v), (to, w)] = moments.each_ref().map(|m| symmetric_eigen(&m.covariance));
-        let spreads = match self {
-            Self::Affine => [from, to],
-            Self::Similarity => [from, to].map(|values| [values.iter().sum::<f64>(); 3]),
-            _ => [[1.0; 3]; 2],
-        };
-        if spreads.iter().any(|[most, .., least]| *least <= FLAT * FLAT * most) {
-            return Err(flat("scales need shapes that extend along every axis"));
+        let axes = moments.each_ref().map(|m| Axes::of(&m.covariance));
+        match self {
+            Self::Affine => check_extent(&axes, 3)?,
+            Self::Similarity => check_extent(&axes, 1)?,
+            _ => {}
         }
-        let matrix = |rows: Matrix3| Map::from_parts(rows, [0.0; 3]);
-        let diagonal = |values: [f64; 3]| {
-            matrix([0, 1, 2].map(|i| [0, 1, 2].map(|j| if i == j { values[i] } else { 0.0 })))
-        };
-        let [shrink, stretch] = [spreads[0].map(|s| s.sqrt().recip()), spreads[1].map(f64::sqrt)];
+        let [shrink, stretch] = axes.each_ref().map(|axes| match self {
+            Self::Affine => axes.spreads,
+            Self::Similarity => [norm(axes.spreads); 3],
+            _ => [1.0; 3],
+        });
+        let shrink = shrink.map(f64::recip);
+        let [v, w] = axes.map(|axes| axes.directions);
         let proper = (matrix(v).determinant() * matrix(w).determinant()).signum();
         let signs = [[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]];
         let turns = signs.map(|[a, b]| diagonal([a, b, a * b * proper]));
@@ -124,10 +134,17 @@ impl LinearStart {
     }
 }
 
+fn matrix(rows: Matrix3) -> Map {
+    Map::from_parts(rows, [0.0; 3])
+}
+
+fn diagonal(values: [f64; 3]) -> Map {
+    matrix([0, 1, 2].map(|i| [0, 1, 2].map(|j| if i == j { values[i] } else { 0.0 })))
+}
+
 /// `y = linear (x - from) + to`.
 fn between(linear: Matrix3, [from, to]: [Position; 2]) -> Map {
-    let about = Map::from_parts(linear, [0.0; 3]);
-    Map::from_parts(linear, sub(to, about.apply(from)))
+    Map::from_parts(linear, sub(to, matrix(linear).apply(from)))
 }
 
 fn transposed(m: &Matrix3) -> Matrix3 {
@@ -143,16 +160,19 @@ fn outer_sum(a: &[Position], b: &[Position]) -> Matrix3 {
     sum
 }
 
-/// The rotation `R` with the largest `trace(R^T joint)`: the two largest singular directions onto each other, the third as
-/// a right hand has it.
+/// The rotation `R` with the largest `trace(R^T joint)`: the two largest singular directions onto each other, the third
+/// as a right hand has it.
 fn rotation(joint: &Matrix3) -> Result<Matrix3> {
     let (_, v) = symmetric_eigen(&outer_sum(joint, joint));
     let [v0, v1, _] = transposed(&v);
-    let joint = Map::from_parts(*joint, [0.0; 3]);
-    let [u0, u1] = [v0, v1].map(|v| joint.apply_vector(v));
+    let [u0, u1] = [v0, v1].map(|v| matrix(*joint).apply_vector(v));
     let (first, second) = (norm(u0), norm(u1));
-    if second <= FLAT * first {
-        return Err(flat("a rotation needs three points that are on no line"));
+    // Products of spreads of both.
+    if second <= FLAT * FLAT * first {
+        let what = "a rotation needs pairs that vary together along two directions, \
+                    by a millionth of the larger covariance";
+        let fix = "look for pairs that do not belong together, or use no start";
+        return Err(Error::invalid(what, format_args!("{first:.3e} and {second:.3e} mm^2"), fix));
     }
     let u0 = scaled(u0, 1.0 / first);
     let u1 = sub(u1, scaled(u0, dot(u0, u1)));
@@ -160,8 +180,39 @@ fn rotation(joint: &Matrix3) -> Result<Matrix3> {
     Ok(outer_sum(&[u0, u1, cross(u0, u1)], &[v0, v1, cross(v0, v1)]))
 }
 
-fn flat(what: &str) -> Error {
-    Error::invalid(what, "fewer", "use a start with fewer parameters, or none")
+/// Principal axes.
+struct Axes {
+    /// Standard deviations along them in mm, the largest first.
+    spreads: [f64; 3],
+    /// Their directions as columns.
+    directions: Matrix3,
+}
+
+impl Axes {
+    fn of(covariance: &Matrix3) -> Self {
+        let (values, directions) = symmetric_eigen(covariance);
+        Self { spreads: values.map(|value| value.max(0.0).sqrt()), directions }
+    }
+}
+
+/// Refuses a source or a target that extends along fewer axes.
+fn check_extent(axes: &[Axes; 2], count: usize) -> Result<()> {
+    let extent = match count {
+        1 => "a size: points that are not all at one place",
+        2 => "points that are on no line: a second spread",
+        _ => "an extent along every axis, points that are in no plane: a third spread",
+    };
+    for (name, Axes { spreads, .. }) in ["source", "target"].iter().zip(axes) {
+        if spreads[count - 1] <= FLAT * spreads[0] {
+            let above =
+                if count > 1 { format!(" above {FLAT} of the first") } else { String::new() };
+            let what = format!("this linear start needs of the {name} {extent}{above}");
+            let value = format!("spreads of {} mm", spreads.map(|s| format!("{s:.3e}")).join(", "));
+            let fix = "use a start with fewer parameters, or none";
+            return Err(Error::invalid(what, format_args!("{value}"), fix));
+        }
+    }
+    Ok(())
 }
 
 /// Centre and second moments about it.
@@ -280,6 +331,36 @@ mod tests {
         }
     }
 
+    /// The corners of a box have half of its sides as spreads: both ways to a map accept the same ones.
+    #[test]
+    fn thin_shapes_are_scaled_to_a_thousandth_and_thinner_ones_refused_with_their_spreads() {
+        // Rounding, times the ratio of the second moments that are inverted.
+        let tolerance = 1e-12 * (20.0f64 / 0.04).powi(2);
+        for thin in [0.04, 0.01] {
+            let signs = |k: u32| [0, 1, 2].map(|i| if k >> i & 1 == 0 { -1.0 } else { 1.0 });
+            let corner = |[x, y, z]: Position| [20.0 * x, 10.0 * y, thin * z];
+            let source: Vec<Position> = (0..8).map(|k| corner(signs(k))).collect();
+            let map = map(0.9, 0.4);
+            let target: Vec<Position> = source.iter().map(|&p| map.apply(p)).collect();
+            let pairs = LinearStart::Affine.of_pairs(&source, &target);
+            let shape = Shape::cloud(source).expect("points");
+            let moments = LinearStart::Affine.of_moments(&shape, &shape);
+            if thin > FLAT * 20.0 {
+                let found = pairs.expect("a thin box");
+                assert!(apart(&found, &map) < tolerance, "{found:?} is not {map:?}");
+                let found = moments.expect("a thin box");
+                assert!(apart(&found, &Map::identity()) < tolerance, "{found:?}");
+            } else {
+                for refused in [pairs, moments] {
+                    let text = refused.expect_err("too thin").to_string();
+                    let spreads = "source an extent along every axis";
+                    assert!(text.contains(spreads) && text.contains("above 0.001"), "{text}");
+                    assert!(text.contains("2.000e1, 1.000e1, 1.000e-2 mm"), "{text}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_rotation_of_other_points_is_the_nearest_one_and_does_not_mirror() {
         for mirror in [1.0, -1.0] {
@@ -369,6 +450,16 @@ mod tests {
             pairs.contains("in no plane") && moments.contains("every axis"),
             "{pairs} {moments}"
         );
+        for kind in [LinearStart::Rigid, LinearStart::Similarity, LinearStart::Affine] {
+            let none = kind.of_pairs(&[], &[]).expect_err("no points").to_string();
+            assert!(none.contains("needs points, got 0"), "{none}");
+        }
+        // Spread along two axes each, but together along one only.
+        let square = [[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]];
+        let source = square.map(|[x, y]| [x, y, 0.0]);
+        let target = square.map(|[x, y]| [x, x * y, 0.0]);
+        let pairs = LinearStart::Rigid.of_pairs(&source, &target).expect_err("one direction");
+        assert!(pairs.to_string().contains("got 1.000e0 and 0.000e0 mm^2"), "{pairs}");
         let shorter = LinearStart::Rigid.of_pairs(&line[1..], &line).expect_err("one is missing");
         assert!(shorter.to_string().contains("correspond"), "{shorter}");
     }

@@ -255,6 +255,9 @@ fn landmarks_are_matched_in_both_metrics_by_both_kernels() {
         let start = Some(found.flow.saved().momenta.clone());
         let again = match_shapes([&source, &target], &settings, place, start, none).unwrap();
         assert!(again.costs[0] < 1.001 * found.costs.last().unwrap(), "{metric:?}");
+        let fewer = Some(found.flow.saved().momenta[1..].to_vec());
+        let refused = match_shapes([&source, &target], &settings, place, fewer, none).unwrap_err();
+        assert!(refused.to_string().contains("momenta to go on from"), "{refused}");
     }
 }
 
@@ -315,10 +318,12 @@ fn a_linear_start_is_that_of_shapes_that_were_moved_first() {
         };
         let start = start.unwrap();
         assert_eq!(found.flow.saved().start, Some(*start.rows()));
+        assert_eq!(settings.start_map(&source, &target).unwrap(), Some(start));
         let moved = source.transformed(&start);
         let by_hand = match_shapes([&moved, &target], &plain, place, None, none).unwrap();
         assert_eq!(found.shape, by_hand.shape);
         assert_eq!(found.flow.saved().momenta, by_hand.flow.saved().momenta);
+        assert_eq!(found.flow, by_hand.flow.clone().after(&start).unwrap());
         assert!(found.costs.last() < found.costs.first(), "{:?}", found.costs);
         // Without the start the shapes are farther apart than the deformation reaches.
         let [with, without] = [&moved, &source].map(|s| surface_distance(s, &target).mean);

@@ -15,9 +15,10 @@ use ffdp_shapes::files::{read_shape, write_shape, write_shape_with};
 use ffdp_shapes::lddmm::{
     Direction, Flow, Iteration, LddmmSettings, LinearStart, Match, match_shapes,
 };
-use ffdp_shapes::shape::{self_intersections, surface_distance};
+use ffdp_shapes::shape::{SurfaceDistance, self_intersections, surface_distance};
 use ffdp_shapes::tensors::to_points;
 use ffdp_shapes::{Position, Shape, ShapeTree};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::input::{SHAPE_HELP, ShapeInput};
@@ -33,6 +34,12 @@ const GRID_CELLS: [f64; 2] = [24.0, 96.0];
 const GRID_CELLS_PER_WIDTH: f64 = 4.0;
 /// What the grid goes beyond the source, as a part of its longest side.
 const GRID_MARGIN: f64 = 1.0 / 6.0;
+/// Linear starts that put the source less far apart are the same, relative to its size: numbers of f64 that are read
+/// from a text may differ in the last digit.
+const SAME_START: f64 = 1e-9;
+
+/// A linear map of physical space, RAS mm.
+type LinearMap = Affine<Physical, Physical>;
 
 /// What lies in the folder of results.
 const RESULT_HELP: &str = "\
@@ -55,8 +62,8 @@ pub struct RegisterShapes {
     output: PathBuf,
     #[command(flatten)]
     method: MethodArguments,
-    /// Align the source first by a linear map [default: none]. Found from the pairs of landmarks, or from centres and principal
-    /// axes of other shapes. It is a part of flow.json.
+    /// Align the source first by a linear map [default: none]. Found from the pairs of landmarks, or from centres and
+    /// principal axes of other shapes. It is a part of flow.json.
     #[arg(long, value_enum, value_name = "HOW")]
     start: Option<StartChoice>,
     /// Image of the target: the deformation of its grid is written as warp.nii.gz.
@@ -65,7 +72,7 @@ pub struct RegisterShapes {
     /// Other shapes of the source that the deformation carries along, into the folder.
     #[arg(long, value_name = "FILE")]
     carry: Vec<PathBuf>,
-    /// Continue from momenta.json of an interrupted run in the same folder.
+    /// Continue from momenta.json of an interrupted run in the same folder, with the same --start.
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
@@ -102,51 +109,90 @@ pub fn run(request: &RegisterShapes) -> Result<()> {
     let (source, target) = (request.moving.read()?, request.fixed.read()?);
     let mut settings = request.method.settings(&source, &target)?;
     settings.start = request.start.map_or(settings.start, LinearStart::from);
+    let start = settings.start_map(&source, &target)?;
+    let moved = start.map(|map| source.transformed(&map));
+    let aligned = moved.as_ref().unwrap_or(&source);
     let grid = request.reference.as_deref().map(header).transpose()?.map(|h| h.geometry);
     let carried: Vec<Shape> = request.carry.iter().map(read_shape).collect::<Result<_, _>>()?;
     let folder = &request.output;
+    let kept = folder.join("momenta.json");
+    let resumed = request.resume.then(|| read_momenta(&kept, start, &source)).transpose()?;
     std::fs::create_dir_all(folder)
         .map_err(|source| ffdp_image::Error::io(folder, "create", source))?;
-    let warnings = warnings(&settings, &source, &target);
+    let warnings = warnings(&settings, aligned, &target);
     warnings.iter().for_each(|text| printer.warning(text));
     let device = request.run.device.open()?;
     write_text(&folder.join("settings.toml"), &to_toml(&settings)?)?;
 
-    let kept = folder.join("momenta.json");
-    let start = if request.resume { Some(read_momenta(&kept)?) } else { None };
     let begin = Instant::now();
     let mut failed = None;
-    let save = |iteration: &Iteration| match keep(&kept, iteration) {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(failure) => {
-            failed = Some(failure);
-            ControlFlow::Break(())
-        }
+    let save = |iteration: &Iteration| {
+        failed = keep(&kept, start, iteration).err();
+        if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let mut observe = watch(printer, settings.iterations, save);
     let place = (&device, DType::F32);
-    let found = match_shapes([&source, &target], &settings, place, start, &mut observe)?;
+    // The source is aligned already.
+    let rest = LddmmSettings { start: LinearStart::None, ..settings.clone() };
+    let found = match_shapes([aligned, &target], &rest, place, resumed, &mut observe)?;
     drop(observe);
     if let Some(failure) = failed {
         return Err(failure);
     }
     let seconds = begin.elapsed().as_secs_f64();
-    let results =
-        Results { source: &source, target: &target, found: &found, seconds, device: &device };
+    let flow = found.flow.clone();
+    let flow = if let Some(map) = &start { flow.after(map)? } else { flow };
+    let results = Results {
+        source: &source,
+        aligned,
+        target: &target,
+        found: &found,
+        flow: &flow,
+        start,
+        distances: Distances::new([&source, &found.shape], moved.as_ref(), &target),
+        seconds,
+        device: &device,
+    };
     results.write(request, &settings, &warnings, grid.as_ref())?;
     for (shape, path) in carried.iter().zip(&request.carry) {
         let name = path.file_name().unwrap_or(path.as_os_str());
-        write_shape(folder.join(name), &found.flow.apply(shape)?)?;
+        write_shape(folder.join(name), &flow.apply(shape)?)?;
     }
     // What was needed to go on is in flow.json.
     let _ = std::fs::remove_file(&kept);
     summarise(request.run.quiet, || results.summary(folder))
 }
 
+/// To the target.
+#[derive(Clone, Copy, Serialize)]
+struct Distances {
+    /// Of the source as it was given.
+    before: SurfaceDistance,
+    /// After the linear start, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aligned: Option<SurfaceDistance>,
+    /// At the end.
+    after: SurfaceDistance,
+}
+
+impl Distances {
+    fn new([source, end]: [&Shape; 2], aligned: Option<&Shape>, target: &Shape) -> Self {
+        let far = |shape: &Shape| surface_distance(shape, target);
+        Self { before: far(source), aligned: aligned.map(far), after: far(end) }
+    }
+}
+
 struct Results<'a> {
     source: &'a Shape,
+    /// The source after the linear start.
+    aligned: &'a Shape,
     target: &'a Shape,
+    /// From the aligned source on.
     found: &'a Match,
+    /// With the linear start.
+    flow: &'a Flow,
+    start: Option<LinearMap>,
+    distances: Distances,
     seconds: f64,
     device: &'a Device,
 }
@@ -164,18 +210,18 @@ impl Results<'_> {
         let far: Vec<f64> =
             found.shape.points.iter().map(|&p| tree.nearest(p).distance_mm).collect();
         write_shape_with(folder.join("matched.vtk"), &found.shape, &[("distance", &far)])?;
-        write_text(&folder.join("flow.json"), &json!(found.flow.saved()).to_string())?;
-        let [before, after] =
-            [self.source, &found.shape].map(|shape| surface_distance(shape, self.target));
+        write_text(&folder.join("flow.json"), &json!(self.flow.saved()).to_string())?;
         let crossings = [self.source, &found.shape].map(self_intersections);
         let carried = self.carried_grid()?;
+        // The deformation, and what it is compared by, begins after the linear start.
+        let begin = if self.start.is_some() { "aligned" } else { "before" };
         let metrics = json!({
-            "distance_mm": { "before": before, "after": after },
-            "attachment": { "before": found.attachment[0], "after": found.attachment[1] },
+            "distance_mm": self.distances,
+            "attachment": { begin: found.attachment[0], "after": found.attachment[1] },
             "energy_mm2": found.energy, "costs": found.costs, "seconds": self.seconds,
             "self_intersections": { "before": crossings[0], "after": crossings[1] },
-            "start": found.flow.saved().start, "carried_grid": carried,
-            "control_points": found.flow.saved().momenta.len(), "warnings": warnings,
+            "start": self.flow.saved().start, "carried_grid": carried,
+            "control_points": self.flow.saved().momenta.len(), "warnings": warnings,
         });
         write_text(&folder.join("metrics.json"), &format!("{metrics:#}\n"))?;
         let report = ShapeReport {
@@ -189,7 +235,7 @@ impl Results<'_> {
         };
         write_text(&folder.join("report.html"), &page(&report))?;
         if let Some(grid) = grid {
-            write_warp(&folder.join("warp.nii.gz"), &found.flow, grid, self.device)?;
+            write_warp(&folder.join("warp.nii.gz"), self.flow, grid, self.device)?;
         }
         Ok(())
     }
@@ -208,7 +254,7 @@ impl Results<'_> {
                     self.target.cells.len()
                 ),
             ),
-            ("control points", found.flow.saved().momenta.len().to_string()),
+            ("control points", self.flow.saved().momenta.len().to_string()),
             ("iterations", format!("{} in {:.1} s", found.costs.len() - 1, self.seconds)),
             ("comparison", format!("{:.4e} to {:.4e}", found.attachment[0], found.attachment[1])),
             ("length of the path", format!("{:.2} mm", (2.0 * found.energy.max(0.0)).sqrt())),
@@ -228,22 +274,21 @@ impl Results<'_> {
 
     /// What the linear start did.
     fn start(&self) -> Option<String> {
-        let map: Affine<Physical, Physical> = Affine::from_rows(self.found.flow.saved().start?);
-        let moved = self.source.points.iter().map(|&p| {
-            let q = map.apply(p);
-            (0..3).map(|i| (q[i] - p[i]).powi(2)).sum::<f64>().sqrt()
-        });
+        let (map, distance) = (self.start?, self.distances.aligned?);
+        let moved = apart(&self.source.points, &self.aligned.points);
         let mean = moved.sum::<f64>() / self.source.points.len() as f64;
-        Some(format!("{mean:.2} mm on average, volumes times {:.3}", map.determinant()))
+        Some(format!(
+            "{mean:.2} mm on average, volumes times {:.3}; {:.3} mm from the target after it",
+            map.determinant(),
+            distance.mean
+        ))
     }
 
-    /// What the flow does to a grid around the source, which it carries along.
+    /// What the flow does to a grid around the aligned source, which it carries along. The linear start has no part in
+    /// it.
     fn carried_grid(&self) -> Result<Folds> {
-        let ends = |a: usize| {
-            let values = self.source.points.iter().map(|p| p[a]);
-            values.fold([f64::MAX, f64::MIN], |[low, high], v| [low.min(v), high.max(v)])
-        };
-        let ends = [ends(0), ends(1), ends(2)];
+        let [low, high] = self.aligned.bounds();
+        let ends = [0, 1, 2].map(|a| [low[a], high[a]]);
         let longest = ends.iter().map(|[low, high]| high - low).fold(0.0, f64::max);
         let longest = if longest > 0.0 { longest } else { 1.0 };
         let widths = &self.found.flow.saved().sigmas_mm;
@@ -263,10 +308,12 @@ impl Results<'_> {
     }
 
     fn summary(&self, folder: &Path) -> String {
-        let [before, after] =
-            [self.source, &self.found.shape].map(|shape| surface_distance(shape, self.target));
+        let Distances { before, aligned, after } = self.distances;
+        let aligned = aligned.map_or(String::new(), |aligned| {
+            format!("the linear start leaves a surface distance of {:.3} mm\n", aligned.mean)
+        });
         format!(
-            "surface distance {:.3} -> {:.3} mm (95th percentile {:.3} -> {:.3}, largest {:.3} -> {:.3}), \
+            "{aligned}surface distance {:.3} -> {:.3} mm (95th percentile {:.3} -> {:.3}, largest {:.3} -> {:.3}), \
              {} iterations in {:.1} s\nresults in {}\n",
             before.mean,
             after.mean,
@@ -291,15 +338,44 @@ fn write_warp(path: &Path, flow: &Flow, grid: &Geometry, device: &Device) -> Res
     Ok(write_transform(path, &Composite::new(vec![Step::Displacement(warp)]))?)
 }
 
-fn keep(path: &Path, iteration: &Iteration) -> Result<()> {
-    let momenta = to_points(iteration.momenta.clone())?;
-    Ok(write_text(path, &json!(momenta).to_string())?)
+/// The distances of points that correspond, in mm.
+fn apart(a: &[Position], b: &[Position]) -> impl Iterator<Item = f64> {
+    let squares =
+        |(a, b): (&Position, &Position)| (0..3).map(|i| (a[i] - b[i]).powi(2)).sum::<f64>();
+    a.iter().zip(b).map(squares).map(f64::sqrt)
 }
 
-fn read_momenta(path: &Path) -> Result<Vec<Position>> {
+/// What an interrupted run leaves.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedMomenta {
+    /// The linear start of the source, rows of `[L | t]` in RAS mm.
+    start: Option<[[f64; 4]; 3]>,
+    /// Of the control points of the source after that.
+    momenta: Vec<Position>,
+}
+
+fn keep(path: &Path, start: Option<LinearMap>, iteration: &Iteration) -> Result<()> {
+    let momenta = to_points(iteration.momenta.clone())?;
+    let saved = SavedMomenta { start: start.map(|map| *map.rows()), momenta };
+    Ok(write_text(path, &json!(saved).to_string())?)
+}
+
+/// Momenta to go on from, where the source starts as it did.
+fn read_momenta(path: &Path, start: Option<LinearMap>, source: &Shape) -> Result<Vec<Position>> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| ffdp_image::Error::io(path, "read", source))?;
-    serde_json::from_str(&text).map_err(|error| {
+    let saved: SavedMomenta = serde_json::from_str(&text).map_err(|error| {
         Failure::user(format!("{}: {error}", path.display()), "start again without --resume")
-    })
+    })?;
+    let maps = [saved.start.map(LinearMap::from_rows), start];
+    let [then, now] = maps.map(|map| source.transformed(&map.unwrap_or(LinearMap::identity())));
+    let far = apart(&then.points, &now.points).fold(0.0, f64::max);
+    if far <= SAME_START * now.diameter() {
+        return Ok(saved.momenta);
+    }
+    let what = "momenta go on from the linear start that they were found after";
+    let value = format!("a start that puts the source up to {far:.3e} mm from there");
+    let fix = "give the shapes and the --start of the interrupted run, or leave --resume out";
+    Err(ffdp_image::Error::file(path, what, value, fix).into())
 }
