@@ -209,7 +209,8 @@ fn blend(t: usize, gap: usize) -> f64 {
 }
 
 /// A tensor with its whole gap along `dim`, `size` planes in all. Planes are read by their numbers: of pieces that are
-/// joined a GPU would compile kernels for the lengths of each, which depend on the volume.
+/// joined a GPU would compile kernels for the lengths of each, which depend on the volume. Values are finite: those of
+/// an empty gap are a border's times zero.
 fn lengthened(x: Tensor<5>, dim: usize, size: usize, what: Gap) -> Tensor<5> {
     let n = x.dims()[dim];
     let gap = size - n;

@@ -20,7 +20,7 @@ use ffdp_kit::launch::{
 /// Voxels after which `z^s` has fallen to the last digit of f32: `0.268^13 = 4e-8`.
 const REACH: u32 = 13;
 
-/// Voxels of a run, at most: those that are read again for it are less than half of all.
+/// Voxels of a run, at most: of the longest one, those that are read again for it are less than half of all.
 const RUN: u32 = 32;
 
 /// Runs are multiples of this, so that lines of all lengths share few kernels.
