@@ -97,7 +97,7 @@ pub struct MindSettings {
     /// Default 1e-5: differences below about 0.003 are noise.
     pub floor: f64,
     /// How a GPU stores the descriptors of one image while it compares them with those of the other; a CPU stores none.
-    /// Default `full`; `f16` and `bf16` halve them (48 bytes a voxel and channel become 24) where the device has the type.
+    /// Default `full`; `f16` and `bf16` halve them (48 bytes a voxel and channel become 24) where the device has them.
     pub storage: MindStorage,
 }
 
