@@ -298,6 +298,8 @@ def table_row(name: str, lines: list[dict]) -> list[str] | None:
 
 # The plots.
 
+# Pixels of a letter of a name, and from line to line.
+NAME_WIDTH, NAME_HEIGHT = 5.0, 11
 # A map without folds has no place on a logarithmic axis: it is drawn here (%).
 NO_FOLDS_PERCENT = 3e-5
 
@@ -341,7 +343,6 @@ def plot(points: list[dict], key: str, label: str, file: Path) -> None:
             if some:
                 places = ([p[key] for p in some], [p["dice"] for p in some])
                 axes.scatter(*places, c=colour, marker=marker, s=36, label=f"{owner}, {device}", zorder=3)
-    apart(axes, [(p[key], p["dice"], p["name"]) for p in points])
     axes.set_xscale("log")
     if key == "folds":
         axes.axvline(0.01, color="grey", linewidth=0.8, linestyle="--")
@@ -353,19 +354,28 @@ def plot(points: list[dict], key: str, label: str, file: Path) -> None:
     axes.set_xlabel(label)
     axes.set_ylabel("mean Dice of 138 structures")
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper right", fontsize=8)
+    axes.legend(loc="lower right", fontsize=8)
+    # Room for the names above the best.
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.2 * (high - low))
     figure.tight_layout()
+    apart(axes, [(p[key], p["dice"], p["name"]) for p in points])
     figure.savefig(file, metadata={"Date": None})
     pyplot.close(figure)
 
 
 def apart(axes, named: list[tuple[float, float, str]]) -> None:
-    """Names right of their points, each moved up until it lies on none below it."""
-    height = max(dice for _, dice, _ in named) - min(dice for _, dice, _ in named)
-    step, last = height / 32, -1.0
+    """Names right of their points, each moved up until it lies on no other, with a line to its point."""
+    placed = []
     for x, dice, name in sorted(named, key=lambda point: point[1]):
-        last = max(dice, last + step)
-        axes.annotate(name, (x, dice), (x * 1.12, last), fontsize=7, va="center")
+        left, y = axes.transData.transform((x, dice)) + (10, 0)
+        right = left + NAME_WIDTH * len(name)
+        while any(abs(y - other) < NAME_HEIGHT and left < end and begin < right for begin, end, other in placed):
+            y += 1
+        placed.append((left, right, y))
+        at = axes.transData.inverted().transform((left, y))
+        line = {"arrowstyle": "-", "linewidth": 0.4, "color": "grey"}
+        axes.annotate(name, (x, dice), at, fontsize=7, va="center", arrowprops=line)
 
 
 if __name__ == "__main__":
