@@ -17,9 +17,9 @@ use ffdp_register::coverage::background;
 use ffdp_register::result::{Shown, ShownLabels, Warp};
 use ffdp_register::{Registration, Settings};
 
+use super::files::{ResultFiles, When};
 use super::measures::ResultMeasures;
-use super::measuring::{ResultObserver, ResultPlanes, When, measured};
-use crate::in_parallel::in_parallel;
+use super::measuring::ResultPlanes;
 use crate::label_names::LabelNames;
 
 /// The images that were registered, whole in memory.
@@ -132,7 +132,7 @@ impl HeldResult {
         settings: &Settings,
         landmarks_mm: Option<TargetRegistrationError>,
     ) -> Result<ResultMeasures> {
-        let measured = measured(&self.planes(found, inputs), found, &())?;
+        let measured = self.planes(found, inputs).measured(found, &ResultFiles::default())?;
         let names = LabelNames::default();
         let moving = &inputs.moving.geometry;
         ResultMeasures::of(found, settings, moving, measured, landmarks_mm, &names)
@@ -169,7 +169,9 @@ impl HeldPlanes<'_> {
 }
 
 impl ResultPlanes for HeldPlanes<'_> {
-    fn similarity(&self, observer: &impl ResultObserver) -> Result<[SimilarityMeasures; 2]> {
+    const IN_PARALLEL: bool = true;
+
+    fn similarity(&self, files: &ResultFiles) -> Result<[SimilarityMeasures; 2]> {
         let Self { held: HeldResult { start, images, displacement, .. }, affine, inputs } = self;
         let (fixed, moving) = (inputs.fixed, &inputs.moving.geometry);
         let of = |when, moved: &Volume, affine: &Affine<_, _>, displacement: Option<&[f32]>| {
@@ -178,7 +180,7 @@ impl ResultPlanes for HeldPlanes<'_> {
                 SimilarityMeasures::of(fixed, moved, &coverage.compared())
             };
             let shown = Shown { planes: self.all(), fixed: &fixed.data, moved: &moved.data };
-            Ok(self.both(compared, || observer.image(when, &shown))?.0)
+            Ok(self.both(compared, || files.image(when, &shown))?.0)
         };
         let (before, after) = self.both(
             || of(When::Before, &images[0], &start.0, start.1.as_deref()),
@@ -187,14 +189,14 @@ impl ResultPlanes for HeldPlanes<'_> {
         Ok([before, after])
     }
 
-    fn overlap(&self, observer: &impl ResultObserver) -> Result<Option<Overlap>> {
+    fn overlap(&self, files: &ResultFiles) -> Result<Option<Overlap>> {
         let PairVolumes { fixed_labels, moving_labels, label_ids, .. } = self.inputs;
         let (Some(moving), Some(maps)) = (moving_labels, &self.held.labels) else {
             return Ok(None);
         };
         let show = |when, map: &LabelMap| {
             let fixed = fixed_labels.map(|fixed| &fixed.data[..]);
-            observer.labels(when, &ShownLabels { planes: self.all(), fixed, moved: &map.data })
+            files.labels(when, &ShownLabels { planes: self.all(), fixed, moved: &map.data })
         };
         let Some(fixed) = fixed_labels else { return show(When::After, &maps[1]).map(|()| None) };
         let (overlap, _) = self.both(
@@ -226,14 +228,5 @@ impl ResultPlanes for HeldPlanes<'_> {
         let back = back.as_ref().map(|(inverse, _)| inverse);
         let warp = || write(warp, deforms.then_some(displacement));
         self.both(warp, || write(inverse, back)).map(|_| ())
-    }
-
-    fn both<A: Send, B: Send>(
-        &self,
-        first: impl FnOnce() -> Result<A> + Send,
-        second: impl FnOnce() -> Result<B> + Send,
-    ) -> Result<(A, B)> {
-        let (first, second) = in_parallel(first, second);
-        Ok((first?, second?))
     }
 }

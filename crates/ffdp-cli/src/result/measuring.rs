@@ -1,5 +1,5 @@
 //! A result, measured run of planes by run of planes: all of them at once where it is in host memory (`held.rs`), a few at a
-//! time where images are read slab by slab. What is measured is shown to whoever writes or draws it.
+//! time where images are read slab by slab. What is measured is shown to [`ResultFiles`].
 
 use std::path::Path;
 use std::time::Instant;
@@ -9,50 +9,22 @@ use ffdp_image::Result;
 use ffdp_image::image::Affine;
 use ffdp_image::metrics::{FieldPlanes, JacobianReport, Motion, Overlap, SimilarityMeasures};
 use ffdp_register::Registration;
-use ffdp_register::result::{Shown, ShownLabels};
 
+use super::files::ResultFiles;
 use super::measures::Measured;
+use crate::in_parallel::in_parallel;
 
-/// Which map shows the moving image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
-    /// That of the start.
-    Before,
-    /// The result.
-    After,
-}
-
-/// Who is shown what is measured: each run of planes once, in their order. By default nothing is done with it.
-pub trait ResultObserver: Sync {
-    /// The images.
-    fn image(&self, _when: When, _shown: &Shown) -> Result<()> {
-        Ok(())
-    }
-
-    /// The displacement.
-    fn displacement(&self, _planes: &FieldPlanes) -> Result<()> {
-        Ok(())
-    }
-
-    /// The labels; those before only where the fixed image has some as well.
-    fn labels(&self, _when: When, _shown: &ShownLabels) -> Result<()> {
-        Ok(())
-    }
-
-    /// A step that is done, and its seconds.
-    fn done(&self, _what: &str, _seconds: f64) {}
-}
-
-/// No one.
-impl ResultObserver for () {}
-
-/// A result with the images that it is measured on.
+/// A result with the images that it is measured on. All that is measured is shown to the files, each run of planes once and
+/// in their order; labels as they were before only where the fixed image has some as well.
 pub trait ResultPlanes: Sync {
+    /// Whether steps may be done in parallel.
+    const IN_PARALLEL: bool;
+
     /// How alike the images are, before and after.
-    fn similarity(&self, observer: &impl ResultObserver) -> Result<[SimilarityMeasures; 2]>;
+    fn similarity(&self, files: &ResultFiles) -> Result<[SimilarityMeasures; 2]>;
 
     /// How the labels overlap, where both images have some.
-    fn overlap(&self, observer: &impl ResultObserver) -> Result<Option<Overlap>>;
+    fn overlap(&self, files: &ResultFiles) -> Result<Option<Overlap>>;
 
     /// The Jacobian of the displacement, which `each` is shown.
     fn jacobian(
@@ -60,54 +32,59 @@ pub trait ResultPlanes: Sync {
         each: impl FnMut(&FieldPlanes) -> Result<()> + Send,
     ) -> Result<JacobianReport>;
 
-    /// The error of the inverse, where it is known.
-    fn inverse_error(&self) -> Option<RoundTrip>;
-
     /// Writes the displacement and its inverse, where there are such.
     fn write_displacements(&self, paths: [&Path; 2]) -> Result<()>;
 
-    /// Does both: in parallel, or the second where the first did not fail.
+    /// The error of the inverse, where it is known: it is composed with its displacement in one piece.
+    fn inverse_error(&self) -> Option<RoundTrip> {
+        None
+    }
+
+    /// Does both, the second where the first did not fail unless they are done in parallel.
     fn both<A: Send, B: Send>(
         &self,
         first: impl FnOnce() -> Result<A> + Send,
         second: impl FnOnce() -> Result<B> + Send,
-    ) -> Result<(A, B)>;
-}
+    ) -> Result<(A, B)> {
+        match Self::IN_PARALLEL {
+            true => {
+                let (first, second) = in_parallel(first, second);
+                Ok((first?, second?))
+            }
+            false => Ok((first()?, second()?)),
+        }
+    }
 
-/// Measures images and displacements.
-pub fn measured(
-    planes: &impl ResultPlanes,
-    found: &Registration,
-    observer: &impl ResultObserver,
-) -> Result<Measured> {
-    let grid = found.grid();
-    let mut motions = [&Affine::identity(), &found.affine].map(|affine| Motion::new(grid, affine));
-    let of_images = || timed(observer, "warped image, compared", || planes.similarity(observer));
-    let of_labels = || timed(observer, "labels", || planes.overlap(observer));
-    let of_displacement = || {
-        planes.jacobian(|planes| {
-            let own = planes.own_vectors(grid.size);
-            motions.iter_mut().for_each(|motion| motion.add(planes.own.start, &own));
-            observer.displacement(planes)
-        })
-    };
-    let ((similarity, dice), jacobian) = planes.both(
-        || planes.both(of_images, of_labels),
-        || timed(observer, "Jacobian", of_displacement),
-    )?;
-    let [displacement_mm, motion_mm] = motions.each_ref().map(Motion::lengths);
-    let inverse = planes.inverse_error();
-    Ok(Measured { similarity, jacobian, motion_mm, displacement_mm, dice, inverse })
-}
-
-/// A step whose seconds are reported.
-pub fn timed<T>(
-    observer: &impl ResultObserver,
-    what: &str,
-    step: impl FnOnce() -> Result<T>,
-) -> Result<T> {
-    let clock = Instant::now();
-    let done = step()?;
-    observer.done(what, clock.elapsed().as_secs_f64());
-    Ok(done)
+    /// Measures images and displacements, and writes all that has a file.
+    ///
+    /// # Errors
+    /// Those of reading, writing and of a device.
+    fn measured(&self, found: &Registration, files: &ResultFiles) -> Result<Measured> {
+        let (clock, grid) = (Instant::now(), found.grid());
+        let mut motions =
+            [&Affine::identity(), &found.affine].map(|affine| Motion::new(grid, affine));
+        let of_displacement = || {
+            let jacobian = self.jacobian(|planes| {
+                let own = planes.own_vectors(grid.size);
+                motions.iter_mut().for_each(|motion| motion.add(planes.own.start, &own));
+                files.displacement(planes)
+            });
+            files.done("Jacobian", clock, jacobian)
+        };
+        let displacements = || {
+            let paths = files.displacements.as_ref();
+            let written =
+                paths.map(|paths| self.write_displacements(paths.each_ref().map(|path| &**path)));
+            files.done("displacements", clock, written.unwrap_or(Ok(())))
+        };
+        let similarity = || files.done("warped image, compared", clock, self.similarity(files));
+        let overlap = || files.done("labels", clock, self.overlap(files));
+        let ((similarity, dice), (jacobian, ())) = self.both(
+            || self.both(similarity, overlap),
+            || self.both(of_displacement, displacements),
+        )?;
+        let [displacement_mm, motion_mm] = motions.each_ref().map(Motion::lengths);
+        let inverse = self.inverse_error();
+        Ok(Measured { similarity, jacobian, motion_mm, displacement_mm, dice, inverse })
+    }
 }

@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use ffdp_burn::transform::RoundTrip;
 use ffdp_image::Result;
 use ffdp_image::image::Planes;
 use ffdp_image::metrics::{
@@ -13,7 +12,7 @@ use ffdp_image::metrics::{
 use ffdp_register::Registration;
 
 use crate::commands::register::inputs::{Inputs, Labels};
-use crate::result::{ResultObserver, ResultPlanes, ResultRequest, When};
+use crate::result::{ResultFiles, ResultPlanes, ResultRequest, When};
 
 /// A result with the images that are read for it.
 pub struct SlabPlanes<'a> {
@@ -36,18 +35,20 @@ impl<'a> SlabPlanes<'a> {
 }
 
 impl ResultPlanes for SlabPlanes<'_> {
-    fn similarity(&self, observer: &impl ResultObserver) -> Result<[SimilarityMeasures; 2]> {
+    const IN_PARALLEL: bool = false;
+
+    fn similarity(&self, files: &ResultFiles) -> Result<[SimilarityMeasures; 2]> {
         let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
         let Inputs { fixed, moving, .. } = &mut **inputs;
         let (fixed, moving) = (fixed.image.planes(), moving.image.planes());
         let beyond = self.request.beyond(moving)?;
         let mut of = |when, result: &Registration| {
-            result.similarity(fixed, (&mut *moving, beyond), |shown| observer.image(when, shown))
+            result.similarity(fixed, (&mut *moving, beyond), |shown| files.image(when, shown))
         };
         Ok([of(When::Before, &self.placed)?, of(When::After, self.found)?])
     }
 
-    fn overlap(&self, observer: &impl ResultObserver) -> Result<Option<Overlap>> {
+    fn overlap(&self, files: &ResultFiles) -> Result<Option<Overlap>> {
         let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
         let Inputs { fixed, moving, label_ids, .. } = &mut **inputs;
         // Each process has its part in what is shown.
@@ -58,7 +59,7 @@ impl ResultPlanes for SlabPlanes<'_> {
         let compares = fixed.is_some();
         let mut of = |when, result: &Registration| {
             let fixed = fixed.as_mut().map(|fixed| &mut **fixed as &mut dyn Planes);
-            result.label_overlap(moving, fixed, |shown| observer.labels(when, shown))
+            result.label_overlap(moving, fixed, |shown| files.labels(when, shown))
         };
         let before = if compares { of(When::Before, &self.placed)? } else { None };
         let after = of(When::After, self.found)?;
@@ -81,23 +82,10 @@ impl ResultPlanes for SlabPlanes<'_> {
         self.found.jacobian(each)
     }
 
-    /// An inverse is composed with its displacement in one piece.
-    fn inverse_error(&self) -> Option<RoundTrip> {
-        None
-    }
-
     fn write_displacements(&self, [warp, inverse]: [&Path; 2]) -> Result<()> {
         let found = &self.found;
         found.warp.as_ref().map_or(Ok(()), |displacement| displacement.write(warp))?;
         let back = found.inverse.as_ref().filter(|_| self.request.inverse);
         back.map_or(Ok(()), |displacement| displacement.write(inverse))
-    }
-
-    fn both<A: Send, B: Send>(
-        &self,
-        first: impl FnOnce() -> Result<A> + Send,
-        second: impl FnOnce() -> Result<B> + Send,
-    ) -> Result<(A, B)> {
-        Ok((first()?, second()?))
     }
 }
