@@ -1,6 +1,7 @@
 //! Two steps in parallel, each of which may take long.
 
 use std::panic::resume_unwind;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// Of a thread that does a step, as the main thread of a process has it: kernels are expanded recursively.
@@ -31,6 +32,11 @@ pub fn in_parallel<A: Send, B: Send>(
         let first = first();
         (first, second.join().unwrap_or_else(|panic| resume_unwind(panic)))
     })
+}
+
+/// What a panic has left behind is whole: nothing is changed in two steps under a lock.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

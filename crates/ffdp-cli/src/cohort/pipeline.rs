@@ -7,14 +7,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, Scope};
 
 use ffdp_image::io::available_memory_bytes;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::failure::{Failure, Result};
-use crate::in_parallel::STACK_BYTES;
+use crate::in_parallel::{STACK_BYTES, lock};
 
 /// Threads that write what a device has computed: measuring and compressing takes longer than a GPU needs for the next pair.
 const WRITERS: usize = 2;
@@ -221,11 +221,6 @@ fn caught<T>(step: impl FnOnce() -> Result<T>) -> Result<T> {
         Err(Failure::defect("this is a defect of ffdp, with the message above")
             .with_help("please report it with that message"))
     })
-}
-
-/// What a panic has left behind is whole: nothing is changed in two steps under a lock.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn spawn<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() + Send + 'scope) {

@@ -1,6 +1,5 @@
 //! A result in host memory, read back from the device and measured.
 
-use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
@@ -17,9 +16,8 @@ use ffdp_register::coverage::background;
 use ffdp_register::result::{Shown, ShownLabels, Warp};
 use ffdp_register::{Registration, Settings};
 
-use super::files::{ResultFiles, When};
 use super::measures::ResultMeasures;
-use super::measuring::ResultPlanes;
+use super::measuring::{ResultObserver, ResultPlanes, When};
 use crate::label_names::LabelNames;
 
 /// The images that were registered, whole in memory.
@@ -52,6 +50,7 @@ pub struct HeldResult {
     pub(crate) seconds: [f64; 2],
     /// Whether there is more than an affine map.
     pub(crate) deforms: bool,
+    affine: Affine<Physical, Physical>,
     /// Where the run began: the affine map, and the displacement before it.
     start: (Affine<Physical, Physical>, Option<Vec<f32>>),
     /// The moving image on the fixed grid as it was placed at the start, and as it was found.
@@ -117,7 +116,8 @@ impl HeldResult {
         let seconds = [fields_seconds, clock.elapsed().as_secs_f64() - fields_seconds];
         let labels = labels.transpose()?;
         let start = (placement, start_displacement);
-        Ok(Self { seconds, deforms, start, images, labels, displacement, inverse })
+        let affine = found.affine;
+        Ok(Self { seconds, deforms, affine, start, images, labels, displacement, inverse })
     }
 
     /// Everything that is known about the result, of images without names of their labels; the distances of landmarks are
@@ -132,19 +132,10 @@ impl HeldResult {
         settings: &Settings,
         landmarks_mm: Option<TargetRegistrationError>,
     ) -> Result<ResultMeasures> {
-        let measured = self.planes(found, inputs).measured(found, &ResultFiles::default())?;
+        let measured = (self, inputs).measured(found, &(), None)?;
         let names = LabelNames::default();
         let moving = &inputs.moving.geometry;
         ResultMeasures::of(found, settings, moving, measured, landmarks_mm, &names)
-    }
-
-    /// With the images that it is measured on.
-    pub(crate) fn planes<'a>(
-        &'a self,
-        found: &'a Registration,
-        inputs: PairVolumes<'a>,
-    ) -> HeldPlanes<'a> {
-        HeldPlanes { held: self, affine: &found.affine, inputs }
     }
 }
 
@@ -155,32 +146,21 @@ impl ResultRequest {
     }
 }
 
-/// A result in host memory, all planes of which are shown at once.
-pub(crate) struct HeldPlanes<'a> {
-    held: &'a HeldResult,
-    affine: &'a Affine<Physical, Physical>,
-    inputs: PairVolumes<'a>,
-}
-
-impl HeldPlanes<'_> {
-    fn all(&self) -> Range<usize> {
-        0..self.inputs.fixed.geometry.size[2]
-    }
-}
-
-impl ResultPlanes for HeldPlanes<'_> {
+/// All planes are shown at once.
+impl ResultPlanes for (&HeldResult, PairVolumes<'_>) {
     const IN_PARALLEL: bool = true;
 
-    fn similarity(&self, files: &ResultFiles) -> Result<[SimilarityMeasures; 2]> {
-        let Self { held: HeldResult { start, images, displacement, .. }, affine, inputs } = self;
+    fn similarity(&self, observer: &dyn ResultObserver) -> Result<[SimilarityMeasures; 2]> {
+        let (HeldResult { affine, start, images, displacement, .. }, inputs) = self;
         let (fixed, moving) = (inputs.fixed, &inputs.moving.geometry);
         let of = |when, moved: &Volume, affine: &Affine<_, _>, displacement: Option<&[f32]>| {
             let compared = || {
                 let coverage = Coverage::new([&fixed.geometry, moving], affine, displacement);
                 SimilarityMeasures::of(fixed, moved, &coverage.compared())
             };
-            let shown = Shown { planes: self.all(), fixed: &fixed.data, moved: &moved.data };
-            Ok(self.both(compared, || files.image(when, &shown))?.0)
+            let shown =
+                Shown { planes: 0..fixed.geometry.size[2], fixed: &fixed.data, moved: &moved.data };
+            Ok(self.both(compared, || observer.image(when, &shown))?.0)
         };
         let (before, after) = self.both(
             || of(When::Before, &images[0], &start.0, start.1.as_deref()),
@@ -189,18 +169,19 @@ impl ResultPlanes for HeldPlanes<'_> {
         Ok([before, after])
     }
 
-    fn overlap(&self, files: &ResultFiles) -> Result<Option<Overlap>> {
-        let PairVolumes { fixed_labels, moving_labels, label_ids, .. } = self.inputs;
-        let (Some(moving), Some(maps)) = (moving_labels, &self.held.labels) else {
+    fn overlap(&self, observer: &dyn ResultObserver) -> Result<Option<Overlap>> {
+        let (held, PairVolumes { fixed_labels, moving_labels, label_ids, .. }) = self;
+        let (Some(moving), Some(maps)) = (moving_labels, &held.labels) else {
             return Ok(None);
         };
         let show = |when, map: &LabelMap| {
             let fixed = fixed_labels.map(|fixed| &fixed.data[..]);
-            files.labels(when, &ShownLabels { planes: self.all(), fixed, moved: &map.data })
+            let planes = 0..map.geometry.size[2];
+            observer.labels(when, &ShownLabels { planes, fixed, moved: &map.data })
         };
         let Some(fixed) = fixed_labels else { return show(When::After, &maps[1]).map(|()| None) };
         let (overlap, _) = self.both(
-            || Overlap::of(fixed, moving, maps.each_ref(), label_ids),
+            || Overlap::of(fixed, moving, maps.each_ref(), *label_ids),
             || show(When::Before, &maps[0]).and_then(|()| show(When::After, &maps[1])),
         )?;
         Ok(Some(overlap))
@@ -210,19 +191,19 @@ impl ResultPlanes for HeldPlanes<'_> {
         &self,
         mut each: impl FnMut(&FieldPlanes) -> Result<()> + Send,
     ) -> Result<JacobianReport> {
-        let (displacement, size) = (&self.held.displacement[..], self.inputs.fixed.geometry.size);
-        let all = FieldPlanes { displacement, first: 0, own: self.all() };
+        let (displacement, size) = (&self.0.displacement[..], self.1.fixed.geometry.size);
+        let all = FieldPlanes { displacement, first: 0, own: 0..size[2] };
         Ok(self.both(|| jacobian(displacement, size), || each(&all))?.0)
     }
 
     fn inverse_error(&self) -> Option<RoundTrip> {
-        self.held.inverse.as_ref().map(|(_, error)| *error)
+        self.0.inverse.as_ref().map(|(_, error)| *error)
     }
 
     fn write_displacements(&self, [warp, inverse]: [&Path; 2]) -> Result<()> {
-        let HeldResult { deforms, displacement, inverse: back, .. } = self.held;
+        let HeldResult { deforms, displacement, inverse: back, .. } = self.0;
         let write = |path, field: Option<&Vec<f32>>| {
-            let grid = &self.inputs.fixed.geometry;
+            let grid = &self.1.fixed.geometry;
             field.map_or(Ok(()), |field| write_displacement(path, field, grid))
         };
         let back = back.as_ref().map(|(inverse, _)| inverse);

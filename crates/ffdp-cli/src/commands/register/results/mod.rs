@@ -1,30 +1,32 @@
-//! What comes of a registration: measured, drawn and written in one way ([`ResultPlanes`]), from host memory
+//! What comes of a registration: measured, drawn and written in one way ([`ResultPlanes`], `files.rs`), from host memory
 //! ([`HeldResult`]) or, slab by slab, from where it was found (`slabs.rs`).
 
+mod files;
+mod jacobian;
 mod slabs;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Instant;
 
 use ffdp_burn::transform::{BsplineTransform, Composite, Step, write_transform};
 use ffdp_image::image::{Affine, Physical};
-use ffdp_image::io::images::{LabelWriter, VolumeWriter};
 use ffdp_image::io::{write_affine, write_text};
 use ffdp_image::metrics::{TargetRegistrationError, tre_of_mapped};
 use ffdp_register::{Registration, Settings};
 
+use self::files::GrowingFiles;
 use self::slabs::SlabPlanes;
 use super::args::RegisterArguments;
 use super::files::Files;
-use super::inputs::{Image, Inputs, Labels};
+use super::inputs::{Inputs, Labels};
 use crate::failure::Result;
 use crate::hosts::Hosts;
 use crate::memory::{give_back_memory, peak_memory_bytes};
 use crate::printer::Printer;
 use crate::report::measures::{Input, Measures, Process, Provenance, Seconds};
-use crate::report::slices::{LandmarkMarks, Panels, Pictures};
-use crate::result::{HeldResult, Measured, ResultFiles, ResultMeasures, ResultPlanes};
+use crate::report::slices::{LandmarkMarks, Pictures};
+use crate::result::{HeldResult, Measured, ResultMeasures, ResultPlanes};
 
 /// A result, and what of it is in host memory.
 pub struct Results {
@@ -73,20 +75,20 @@ impl Results {
     ) -> Result<Option<(Measures, Pictures)>> {
         give_back_memory();
         let (found, clock) = (&self.found, Instant::now());
-        let is_first = to.hosts.is_first();
-        let (measured, files) = match &self.held {
-            Some(held) => {
-                let ids = held.labels.as_ref().map(|[_, after]| after.ids());
-                let files = self.files(to, inputs, ids)?;
-                (held.planes(found, inputs.volumes()).measured(found, &files)?, files)
-            }
-            None => {
-                let ids = inputs.moving.labels.as_ref().filter(|_| is_first).map(Labels::ids);
-                let files = self.files(to, inputs, ids)?;
-                let planes = SlabPlanes::new(found, inputs, to.request.result())?;
-                (planes.measured(found, &files)?, files)
-            }
+        let paths = Some([&to.files.warp, &to.files.inverse].map(PathBuf::as_path));
+        let ids = match &self.held {
+            Some(held) => held.labels.as_ref().map(|[_, after]| after.ids()),
+            None => inputs.moving.labels.as_ref().map(Labels::ids),
         };
+        let files = GrowingFiles::begin(to, self, inputs, ids)?;
+        let measured = match &self.held {
+            Some(held) => (held, inputs.volumes()).measured(found, &files, paths),
+            None => {
+                let (placed, request) = (found.before()?, to.request.result());
+                let planes = SlabPlanes { placed, found, inputs: Mutex::new(inputs), request };
+                planes.measured(found, &files, paths)
+            }
+        }?;
         let panels = files.finish()?;
         let seconds = clock.elapsed().as_secs_f64();
         let read_back = |held: &HeldResult| {
@@ -99,7 +101,9 @@ impl Results {
         let read_back = self.held.as_ref().map(read_back).unwrap_or_default();
         to.printer.detail(&format!("{read_back}measures and files in {seconds:.2} s"));
         let processes = processes(to.hosts, found)?;
-        let Some(panels) = panels.filter(|_| is_first) else { return Ok(None) };
+        if !to.hosts.is_first() {
+            return Ok(None);
+        }
         if let Some(spline) = &self.spline {
             let spline = Composite::new(vec![Step::Bspline(spline.clone())]);
             write_transform(&to.files.spline, &spline)?;
@@ -111,33 +115,6 @@ impl Results {
             write_text(&to.files.label_table, &dice.csv())?;
         }
         Ok(Some((measures, panels.draw())))
-    }
-
-    /// The files of the moving image and its labels, if they have these ids, of volume changes and displacements; and planes
-    /// through the fixed image.
-    fn files(&self, to: Writing, inputs: &Inputs, ids: Option<Vec<i32>>) -> Result<ResultFiles> {
-        let (Writing { request, files, printer, .. }, grid) = (to, self.found.grid());
-        let mut panels = match &inputs.fixed.image {
-            Image::Volume(fixed) => Panels::through_mass(fixed)?,
-            Image::Planes(_) => Panels::new(grid, (grid.center_mm(), "middle")),
-        };
-        panels.landmarks = self.marks.clone();
-        panels.controls = self.spline.as_ref().map(BsplineTransform::geometry).cloned();
-        let is_first = to.hosts.is_first();
-        let image = |path: &Path| VolumeWriter::create(path, grid).map(Mutex::new);
-        let jacobian = || {
-            let determinant = self.found.affine.determinant();
-            Ok::<_, ffdp_image::Error>((image(&files.jacobian)?, grid.clone(), determinant))
-        };
-        let labels = ids.map(|ids| LabelWriter::create(&files.labels, grid, &ids).map(Mutex::new));
-        Ok(ResultFiles {
-            panels: Some(Mutex::new(panels)),
-            warped: is_first.then(|| image(&files.warped)).transpose()?,
-            labels: labels.transpose()?,
-            jacobian: (request.jacobian && is_first).then(jacobian).transpose()?,
-            displacements: Some([&files.warp, &files.inverse].map(PathBuf::clone)),
-            printer: Some(printer),
-        })
     }
 
     fn measures(

@@ -2,7 +2,7 @@
 //! same time.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use ffdp_image::Result;
 use ffdp_image::image::Planes;
@@ -12,44 +12,34 @@ use ffdp_image::metrics::{
 use ffdp_register::Registration;
 
 use crate::commands::register::inputs::{Inputs, Labels};
-use crate::result::{ResultFiles, ResultPlanes, ResultRequest, When};
+use crate::in_parallel::lock;
+use crate::result::{ResultObserver, ResultPlanes, ResultRequest, When};
 
 /// A result with the images that are read for it.
 pub struct SlabPlanes<'a> {
-    placed: Registration,
-    found: &'a Registration,
-    inputs: Mutex<&'a mut Inputs>,
-    request: ResultRequest,
-}
-
-impl<'a> SlabPlanes<'a> {
-    /// # Errors
-    /// Those of the start.
-    pub fn new(
-        found: &'a Registration,
-        inputs: &'a mut Inputs,
-        request: ResultRequest,
-    ) -> Result<Self> {
-        Ok(Self { placed: found.before()?, found, inputs: Mutex::new(inputs), request })
-    }
+    /// Where the run began.
+    pub placed: Registration,
+    pub found: &'a Registration,
+    pub inputs: Mutex<&'a mut Inputs>,
+    pub request: ResultRequest,
 }
 
 impl ResultPlanes for SlabPlanes<'_> {
     const IN_PARALLEL: bool = false;
 
-    fn similarity(&self, files: &ResultFiles) -> Result<[SimilarityMeasures; 2]> {
-        let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+    fn similarity(&self, observer: &dyn ResultObserver) -> Result<[SimilarityMeasures; 2]> {
+        let mut inputs = lock(&self.inputs);
         let Inputs { fixed, moving, .. } = &mut **inputs;
         let (fixed, moving) = (fixed.image.planes(), moving.image.planes());
         let beyond = self.request.beyond(moving)?;
         let mut of = |when, result: &Registration| {
-            result.similarity(fixed, (&mut *moving, beyond), |shown| files.image(when, shown))
+            result.similarity(fixed, (&mut *moving, beyond), |shown| observer.image(when, shown))
         };
         Ok([of(When::Before, &self.placed)?, of(When::After, self.found)?])
     }
 
-    fn overlap(&self, files: &ResultFiles) -> Result<Option<Overlap>> {
-        let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+    fn overlap(&self, observer: &dyn ResultObserver) -> Result<Option<Overlap>> {
+        let mut inputs = lock(&self.inputs);
         let Inputs { fixed, moving, label_ids, .. } = &mut **inputs;
         // Each process has its part in what is shown.
         let Some((moving, ids)) = moving.labels.as_mut().and_then(Labels::planes) else {
@@ -59,7 +49,7 @@ impl ResultPlanes for SlabPlanes<'_> {
         let compares = fixed.is_some();
         let mut of = |when, result: &Registration| {
             let fixed = fixed.as_mut().map(|fixed| &mut **fixed as &mut dyn Planes);
-            result.label_overlap(moving, fixed, |shown| files.labels(when, shown))
+            result.label_overlap(moving, fixed, |shown| observer.labels(when, shown))
         };
         let before = if compares { of(When::Before, &self.placed)? } else { None };
         let after = of(When::After, self.found)?;
