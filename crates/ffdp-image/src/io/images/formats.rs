@@ -1,24 +1,11 @@
-//! The list of all formats, the only place where they are named, and what is asked of all of them. What reads and writes
-//! images goes through it.
+//! What is asked of all formats of the list in `mod.rs`, the only place where they are named. What reads and writes images
+//! goes through it.
 
 use std::path::Path;
 
+use super::FORMATS;
 use super::format::{ImageFormat, START, ends_in};
 use super::source::Source;
-
-/// All formats, in the order in which they are listed.
-pub(super) const FORMATS: &[&dyn ImageFormat] = &[
-    &super::nifti::Nifti,
-    &super::zarr::OmeZarr,
-    &super::nrrd::Nrrd,
-    &super::metaimage::MetaImage,
-    &super::mgh::Mgh,
-    &super::dicom::Dicom,
-    &super::pictures::Tiff,
-    &super::pictures::Png,
-    &super::pictures::Jpeg,
-    &super::pictures::PictureFolder,
-];
 
 /// The format of an image: by its first bytes, else by its name.
 pub(super) fn recognise(path: &Path) -> Option<&'static dyn ImageFormat> {

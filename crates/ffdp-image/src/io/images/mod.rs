@@ -7,7 +7,7 @@
 //! is; what reads or writes volumes, labels, planes and displacements knows no format. Physical space is RAS+ mm, except
 //! for displacement fields, whose vectors ITK and ANTs keep in LPS; see [`write_displacement`].
 //!
-//! Read `format.rs` first: what a format is; `formats.rs` has the one list of them. Then `header.rs`, `open.rs` (the one way in) and
+//! Read `format.rs` first: what a format is; the one list of them is below. Then `header.rs`, `open.rs` (the one way in) and
 //! `sink.rs` (the one way out). A new format is a module that implements `ImageFormat`, and a line of that list; its
 //! sources stand in its module. Those of NIfTI: the official headers `nifti1.h` (2007) and `nifti2.h` (2011).
 
@@ -63,3 +63,17 @@ pub use read::{
 pub use series::{read_volumes, write_volumes};
 pub use stream::{DisplacementWriter, LabelWriter, VolumeWriter};
 pub use write::{unreadable_by_itk, write_labels, write_volume};
+
+/// All formats, in the order in which they are listed.
+const FORMATS: &[&dyn format::ImageFormat] = &[
+    &nifti::Nifti,
+    &zarr::OmeZarr,
+    &nrrd::Nrrd,
+    &metaimage::MetaImage,
+    &mgh::Mgh,
+    &dicom::Dicom,
+    &pictures::Tiff,
+    &pictures::Png,
+    &pictures::Jpeg,
+    &pictures::PictureFolder,
+];
