@@ -55,7 +55,7 @@ pub use words::in_any_case;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-use args::{Arguments, Command};
+use args::Arguments;
 use clap::FromArgMatches;
 
 /// What the user asks for; words of a choice in any case.
@@ -88,26 +88,7 @@ pub fn main() -> ExitCode {
     if let Some(note) = device::DeviceChoice::fallback() {
         printer::say(&format!("note: {note}"));
     }
-    let run = || match &arguments.command {
-        Command::Register(request) => commands::register::run(request),
-        Command::Apply(request) => commands::apply::run(request),
-        Command::Convert(request) => commands::convert::run(request),
-        Command::Compose(request) => commands::compose::run(request),
-        Command::Fuse(request) => commands::fuse::run(request),
-        Command::Invert(request) => commands::invert::run(request),
-        Command::Info(request) => commands::info::run(request),
-        Command::Measure(request) => commands::measure::run(request),
-        Command::Plan(request) => commands::plan::run(request),
-        Command::Completions(request) => commands::completions::run(request, args::command()),
-        Command::Man => commands::man::run(args::command()),
-        Command::Bench(request) => commands::bench::run(request),
-        Command::Shape(request) => commands::shape::run(request),
-        Command::Synth(request) => commands::synth::run(request),
-        Command::Template(request) => commands::template::run(request),
-        Command::Train(request) => commands::train::run_command(request),
-        Command::Import(request) => commands::import::run(request),
-        Command::Predict(request) => commands::predict::run(request),
-    };
+    let run = || arguments.command.run(args::command);
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(failure)) => {
