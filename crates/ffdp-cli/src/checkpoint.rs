@@ -93,22 +93,11 @@ impl Identity {
 #[derive(Serialize, Deserialize)]
 struct Header {
     identity: Identity,
-    stages: Vec<SavedStage>,
+    stages: Vec<StageReport>,
     affine: [[f64; 4]; 3],
     found: Vec<Grid>,
     levels: Vec<LevelReport>,
     carried: Vec<Grid>,
-}
-
-/// A report whose name the settings know.
-#[derive(Serialize, Deserialize)]
-struct SavedStage {
-    levels: Vec<LevelReport>,
-    loss_after: f64,
-    undone: Option<ffdp_register::report::Undone>,
-    #[serde(default)]
-    margin: Option<f64>,
-    seconds: f64,
 }
 
 /// A geometry with every bit: composing it again from a matrix would round.
@@ -225,9 +214,9 @@ impl CheckpointFolder {
             ));
         }
         let [found, carried] = reader.fields([header.found, header.carried])?;
-        let named = |(saved, stage): (SavedStage, &ffdp_register::Stage)| {
-            let SavedStage { levels, loss_after, undone, margin, seconds } = saved;
-            StageReport { transform: stage.name(), levels, loss_after, undone, margin, seconds }
+        let named = |(saved, stage): (StageReport, &ffdp_register::Stage)| StageReport {
+            transform: stage.name(),
+            ..saved
         };
         Ok(Checkpoint {
             stages: header.stages.into_iter().zip(&settings.stages).map(named).collect(),
@@ -240,13 +229,9 @@ impl CheckpointFolder {
 
     fn save(&self, identity: &Identity, checkpoint: &Checkpoint) -> Result<()> {
         let grid = |field: &SavedField| Grid::from(field.geometry());
-        let saved = |stage: &StageReport| {
-            let StageReport { levels, loss_after, undone, margin, seconds, .. } = stage.clone();
-            SavedStage { levels, loss_after, undone, margin, seconds }
-        };
         let header = Header {
             identity: identity.clone(),
-            stages: checkpoint.stages.iter().map(saved).collect(),
+            stages: checkpoint.stages.clone(),
             affine: *checkpoint.affine.rows(),
             found: checkpoint.found.iter().map(grid).collect(),
             levels: checkpoint.levels.clone(),

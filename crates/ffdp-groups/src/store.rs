@@ -10,11 +10,14 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use burn::tensor::Device;
 use bytemuck::Pod;
 use ffdp_image::error::{Error, Result};
+use ffdp_image::image::Geometry;
 use ffdp_image::io::write_atomically;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 /// The file with what decides the result.
@@ -157,6 +160,22 @@ impl Store {
         file.read_exact(&mut header).map_err(failed)?;
         Ok((header, file))
     }
+}
+
+/// What decides the result of a run: its settings, version, device and grid, and what `images` adds.
+pub(crate) fn identity(
+    settings: &impl Serialize,
+    device: &Device,
+    grid: &Geometry,
+    images: impl FnOnce(&mut Sha256),
+) -> Result<String> {
+    let settings = serde_json::to_string(settings).map_err(|reason| {
+        Error::invalid("settings must be serializable", reason.to_string(), "report this")
+    })?;
+    let mut hash = Sha256::new();
+    hash.update(format!("{}\n{settings}\n{device:?}\n{grid:?}\n", env!("CARGO_PKG_VERSION")));
+    images(&mut hash);
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn damaged(path: &Path, reason: String) -> Error {

@@ -5,6 +5,8 @@ use burn::Tensor;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 
+use crate::sharded::in_line;
+
 /// The gradients of a module's trainable parameters, in the order of the module. What has none counts as 0.
 ///
 /// They are taken, not lent: on a GPU each that is dropped is an operation too. Dropped together they would come in
@@ -95,11 +97,6 @@ impl ModuleMapper for CutWeights {
         }
         Param::from_mapped_value(id, weights, mapper)
     }
-}
-
-fn in_line<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
-    let values = tensor.shape().num_elements();
-    tensor.reshape([values])
 }
 
 fn next_piece<const D: usize>(line: &Tensor<1>, first: &mut usize, dims: [usize; D]) -> Tensor<D> {

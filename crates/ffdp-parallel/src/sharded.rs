@@ -205,7 +205,8 @@ fn plane_in_line(dims: &[usize; 5], dim: usize) -> Option<usize> {
     (before == 1).then(|| dims[dim + 1..].iter().product())
 }
 
-fn in_line(tensor: Tensor<5>) -> Tensor<1> {
+/// All values along one axis.
+pub(crate) fn in_line<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
     let values = tensor.shape().num_elements();
     tensor.reshape([values])
 }

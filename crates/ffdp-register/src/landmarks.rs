@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use super::pyramid::finest_spacing_mm;
-use ffdp_image::image::{Affine, Geometry, Matrix3, Physical};
+use ffdp_image::image::{Affine, Geometry, Physical, product3};
 use ffdp_parallel::deform::Landmarks;
 
 /// What a point weighs, as a part of what the similarity of the whole images gains: as if their likeness had a thousand
@@ -70,7 +70,7 @@ impl Pairs {
         Landmarks {
             fixed_voxels: points.iter().map(|p| to_voxel.apply(*p)).collect(),
             offsets_mm: points.iter().zip(targets).map(offset).collect(),
-            linear_mm: product(&affine.linear(), &to_mm.linear()),
+            linear_mm: product3(&affine.linear(), &to_mm.linear()),
             sigma_mm: self.sigma.on(fixed),
             weight: WEIGHT * gain,
         }
@@ -97,11 +97,6 @@ impl Pairs {
         }
         (energy, rows)
     }
-}
-
-/// `a b`.
-fn product(a: &Matrix3, b: &Matrix3) -> Matrix3 {
-    std::array::from_fn(|i| std::array::from_fn(|j| (0..3).map(|k| a[i][k] * b[k][j]).sum()))
 }
 
 #[cfg(test)]

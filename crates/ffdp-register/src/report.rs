@@ -113,9 +113,10 @@ impl Undone {
 }
 
 /// How a stage went.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageReport {
-    /// Its kind, as settings name it.
+    /// Its kind, as settings name it. Whoever reads a report sets it from the settings of its run.
+    #[serde(skip_deserializing)]
     pub transform: &'static str,
     /// One report per level.
     pub levels: Vec<LevelReport>,
@@ -124,7 +125,7 @@ pub struct StageReport {
     /// Why its result was left out, if it was: the next stage then starts where this one did.
     pub undone: Option<Undone>,
     /// Of a search of orientations: what the best one gains over the next, as a part of what it gains over a middling one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin: Option<f64>,
     /// Time spent on it.
     pub seconds: f64,

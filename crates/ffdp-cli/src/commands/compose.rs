@@ -36,13 +36,8 @@ pub struct ComposeArguments {
 /// Writes the whole chain as one file.
 pub fn run(request: &ComposeArguments) -> Result<()> {
     let ComposeArguments { transform, reference, output, .. } = request;
-    let mut inputs: Vec<&Path> = reference.iter().map(PathBuf::as_path).collect();
-    inputs.extend(transform.iter().flat_map(TransformChoice::paths));
-    check_not_an_input(output, &inputs)?;
-    check_writable(output)?;
-    let device = request.device.open()?;
-    let map = chain(transform, &device)?;
-    let is_matrix = map.as_affine().is_some() && !is_image(output);
+    let (map, device, is_matrix) =
+        opened(transform, reference.as_deref(), (output, request.device))?;
     check_reference(reference.as_deref(), is_matrix || is_composite_name(output))?;
     if is_composite_name(output) {
         return Ok(write_transform(output, &stored(map, &device))?);
@@ -54,6 +49,22 @@ pub fn run(request: &ComposeArguments) -> Result<()> {
     Forecast::of_displacement(output, grid.len()).check_file("the displacement", output)?;
     let whole = map.to_displacement(&grid, &device);
     Ok(write_transform(output, &Composite::new(vec![Step::Displacement(whole)]))?)
+}
+
+/// The map of a chain whose result is written, the device, and whether the result is a matrix.
+pub fn opened(
+    transform: &[TransformChoice],
+    reference: Option<&Path>,
+    (output, device): (&Path, DeviceChoice),
+) -> Result<(Composite, Device, bool)> {
+    let mut inputs: Vec<&Path> = reference.into_iter().collect();
+    inputs.extend(transform.iter().flat_map(TransformChoice::paths));
+    check_not_an_input(output, &inputs)?;
+    check_writable(output)?;
+    let device = device.open()?;
+    let map = chain(transform, &device)?;
+    let is_matrix = map.as_affine().is_some() && !is_image(output);
+    Ok((map, device, is_matrix))
 }
 
 /// Refuses the grid of a result that has none.

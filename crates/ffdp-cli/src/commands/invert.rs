@@ -1,14 +1,13 @@
 //! `ffdp invert`: the inverse of a transform, and how good it is.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use ffdp_burn::transform::{Composite, RoundTrip, Step, write_transform};
 use ffdp_image::Error;
-use ffdp_image::io::{check_not_an_input, check_writable};
 
-use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
-use super::compose::{check_reference, is_image};
+use super::chain::{ORDER_HELP, TransformChoice, grid};
+use super::compose::{check_reference, opened};
 use ffdp_register::verdict::MOST_INVERSE_ERROR_VOXELS;
 
 use crate::device::DeviceChoice;
@@ -42,14 +41,9 @@ pub struct InvertArguments {
 /// Writes the inverse and prints its error.
 pub fn run(request: &InvertArguments) -> Result<()> {
     let InvertArguments { transform, reference, output, .. } = request;
-    let mut inputs: Vec<&Path> = reference.iter().map(PathBuf::as_path).collect();
-    inputs.extend(transform.iter().flat_map(TransformChoice::paths));
-    check_not_an_input(output, &inputs)?;
-    check_writable(output)?;
-    let device = request.device.open()?;
-    let map = chain(transform, &device)?;
+    let (map, device, is_matrix) =
+        opened(transform, reference.as_deref(), (output, request.device))?;
     let inverse = map.inverse()?;
-    let is_matrix = map.as_affine().is_some() && !is_image(output);
     check_reference(reference.as_deref(), is_matrix)?;
     if is_matrix {
         if request.json {

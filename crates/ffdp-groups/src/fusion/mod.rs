@@ -19,14 +19,14 @@ use ffdp_image::metrics::dice;
 use ffdp_register::{Placement, Register, Settings, verdict::Assessment};
 use rayon::prelude::*;
 use serde::Serialize;
-use sha2::{Digest, Sha256};
+use sha2::Digest;
 
 use crate::home::home;
 use crate::images::{Images, Subject};
 use crate::registrations::{
     ImageReport, Kept, Registered, Registering, register_missing, unless_ended,
 };
-use crate::store::Store;
+use crate::store::{Store, identity};
 use crate::vote::majority;
 use joint::{Block, joint};
 
@@ -132,8 +132,13 @@ impl<'a> Fusion<'a> {
         settings.validate()?;
         target.check_finite("the target")?;
         let device = home(&placements[0], "labels are joined")?;
-        let store =
-            Store::open(folder.as_deref(), &identity(target, atlases, &settings, &device)?)?;
+        // Of the atlases, which are not read for it, their versions.
+        let identity = identity(&settings, &device, &target.geometry, |hash| {
+            hash.update(bytemuck::cast_slice::<f32, u8>(&target.data));
+            let versions = (0..atlases.count()).map(|index| atlases.version(index));
+            versions.for_each(|version| hash.update(format!("{version}\n")));
+        })?;
+        let store = Store::open(folder.as_deref(), &identity)?;
         struct Unobserved;
         impl FusionObserver for Unobserved {}
         let mut unobserved = Unobserved;
@@ -270,22 +275,4 @@ impl Joining<'_> {
         }
         Ok((data, weighed_voxels))
     }
-}
-
-/// What decides the result; of the atlases, which are not read for it, their versions.
-fn identity(
-    target: &Volume,
-    atlases: &dyn Images,
-    settings: &FusionSettings,
-    device: &Device,
-) -> Result<String> {
-    let settings = serde_json::to_string(settings).map_err(|reason| {
-        Error::invalid("settings must be serializable", reason.to_string(), "report this")
-    })?;
-    let mut hash = Sha256::new();
-    let grid = &target.geometry;
-    hash.update(format!("{}\n{settings}\n{device:?}\n{grid:?}\n", env!("CARGO_PKG_VERSION")));
-    hash.update(bytemuck::cast_slice::<f32, u8>(&target.data));
-    (0..atlases.count()).for_each(|index| hash.update(format!("{}\n", atlases.version(index))));
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }

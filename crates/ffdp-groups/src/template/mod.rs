@@ -30,15 +30,15 @@ use ffdp_image::error::{Error, Result};
 use ffdp_image::image::Geometry;
 use ffdp_image::io::check_memory;
 use ffdp_register::Placement;
-use sha2::{Digest, Sha256};
+use sha2::Digest;
 
 use crate::home::home;
 use crate::images::Images;
-use crate::store::Store;
+use crate::store::{Store, identity};
 use average::Sums;
 use grid::template_grid;
 use round::{Making, Round};
-use survey::{Member, survey};
+use survey::survey;
 
 pub use affine_mean::{affine_mean, affine_power};
 pub use report::{Excluded, MemberReport, RoundReport, TemplateObserver, Unobserved};
@@ -156,7 +156,9 @@ impl<'a> Template<'a> {
         let grid = grid.map_or_else(|| template_grid(&members, settings.spacing_mm), Ok)?;
         let largest = members.iter().map(|member| member.grid.len()).max().unwrap_or(0);
         check_memory("averaging the images of a template", Self::averaging_bytes(&grid, largest))?;
-        let identity = identity(&settings, &device, &grid, &members)?;
+        let identity = identity(&settings, &device, &grid, |hash| {
+            members.iter().for_each(|member| hash.update(&member.hash));
+        })?;
         let mut unobserved = Unobserved;
         let observer: &mut dyn TemplateObserver = match observer {
             Some(observer) => observer,
@@ -198,20 +200,4 @@ fn rounds(making: &Making) -> Result<(Round, Vec<report::RoundReport>)> {
         }
     }
     Ok((last.expect("there is a start"), reports))
-}
-
-/// What decides the result.
-fn identity(
-    settings: &TemplateSettings,
-    device: &Device,
-    grid: &Geometry,
-    members: &[Member],
-) -> Result<String> {
-    let settings = serde_json::to_string(settings).map_err(|reason| {
-        Error::invalid("settings must be serializable", reason.to_string(), "report this")
-    })?;
-    let mut hash = Sha256::new();
-    hash.update(format!("{}\n{settings}\n{device:?}\n{grid:?}\n", env!("CARGO_PKG_VERSION")));
-    members.iter().for_each(|member| hash.update(&member.hash));
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }

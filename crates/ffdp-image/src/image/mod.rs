@@ -42,7 +42,7 @@ pub use point_map::PointMap;
 pub use ranks::Ranks;
 pub(crate) use ranks::{Buckets, Counts, between, ranks_around};
 pub use smooth::{SmoothImage, SmoothKernel};
-pub use space::{Affine, MAX_CONDITION, Matrix3, Physical, Voxel, apply3};
+pub use space::{Affine, MAX_CONDITION, Matrix3, Physical, Voxel, apply3, product3};
 pub use volume::{Volume, download, upload};
 #[doc(hidden)]
 pub use volume::{rescaled, rescaling, upload_each};

@@ -156,8 +156,8 @@ pub fn apply3(m: &Matrix3, v: [f64; 3]) -> [f64; 3] {
     m.map(|row| row[0] * v[0] + row[1] * v[1] + row[2] * v[2])
 }
 
-/// `a b`.
-pub(crate) fn product3(a: &Matrix3, b: &Matrix3) -> Matrix3 {
+/// The product `a b` of two matrices.
+pub fn product3(a: &Matrix3, b: &Matrix3) -> Matrix3 {
     a.map(|row| std::array::from_fn(|j| row[0] * b[0][j] + row[1] * b[1][j] + row[2] * b[2][j]))
 }
 

@@ -10,7 +10,7 @@
 //! exponential coordinates"). `[v]` the matrix of `v x`.
 
 use super::motion::{Frame, Map, Motion};
-use ffdp_image::image::Matrix3;
+use ffdp_image::image::{Matrix3, apply3, product3};
 
 /// Turns and shifts: `w` and `t` in mm.
 pub(super) struct Rigid;
@@ -41,7 +41,7 @@ pub(super) fn rotation(v: [f64; 3]) -> Matrix3 {
         false => (angle.sin() / angle, 2.0 * ((angle / 2.0).sin() / angle).powi(2)),
     };
     let k = cross(v);
-    let kk = product(&k, &k);
+    let kk = product3(&k, &k);
     std::array::from_fn(|i| {
         std::array::from_fn(|j| f64::from(u8::from(i == j)) + sine * k[i][j] + versine * kk[i][j])
     })
@@ -54,15 +54,15 @@ pub(super) fn derivatives(v: [f64; 3]) -> [Matrix3; 3] {
     std::array::from_fn(|i| {
         let unit: [f64; 3] = std::array::from_fn(|k| f64::from(u8::from(i == k)));
         if square < TINY_ANGLE * TINY_ANGLE {
-            return product(&cross(unit), &r);
+            return product3(&cross(unit), &r);
         }
         let left: [f64; 3] = std::array::from_fn(|k| unit[k] - r[k][i]);
-        let turned = cross(apply(&cross(v), left));
+        let turned = cross(apply3(&cross(v), left));
         let straight = cross(v);
         let sum = std::array::from_fn(|a| {
             std::array::from_fn(|b| (v[i] * straight[a][b] + turned[a][b]) / square)
         });
-        product(&sum, &r)
+        product3(&sum, &r)
     })
 }
 
@@ -73,14 +73,6 @@ fn length(v: [f64; 3]) -> f64 {
 /// `[v]`.
 fn cross([x, y, z]: [f64; 3]) -> Matrix3 {
     [[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]]
-}
-
-fn product(a: &Matrix3, b: &Matrix3) -> Matrix3 {
-    a.map(|row| std::array::from_fn(|j| (0..3).map(|k| row[k] * b[k][j]).sum()))
-}
-
-fn apply(a: &Matrix3, v: [f64; 3]) -> [f64; 3] {
-    a.map(|row| (0..3).map(|k| row[k] * v[k]).sum())
 }
 
 pub(super) fn dot(a: &Matrix3, b: &Matrix3) -> f64 {
