@@ -62,8 +62,6 @@ impl Default for GreedySettings {
 impl FieldMethod for GreedySettings {
     fn descent(&self) -> Descent<'_> {
         Descent {
-            levels: &self.levels,
-            similarity: &self.similarity,
             learning_rate_voxels: self.learning_rate_voxels,
             optimizer: self.optimizer,
             update: if self.freeform { Update::Additive } else { Update::Compositive },
@@ -72,7 +70,7 @@ impl FieldMethod for GreedySettings {
             sigma_field_name: "sigma_warp_voxels",
             regularization: self.regularization,
             diffusion_per_gain: 0.4,
-            convergence: &self.convergence,
+            ..Descent::quiet(&self.levels, &self.similarity, &self.convergence)
         }
     }
 

@@ -66,8 +66,6 @@ impl Default for SvfSettings {
 impl FieldMethod for SvfSettings {
     fn descent(&self) -> Descent<'_> {
         Descent {
-            levels: &self.levels,
-            similarity: &self.similarity,
             learning_rate_voxels: self.learning_rate_voxels,
             optimizer: self.optimizer,
             // The velocity of a composition of flows is, to first order, their sum.
@@ -77,7 +75,7 @@ impl FieldMethod for SvfSettings {
             sigma_field_name: "sigma_velocity_voxels",
             regularization: self.regularization,
             diffusion_per_gain: 1.2,
-            convergence: &self.convergence,
+            ..Descent::quiet(&self.levels, &self.similarity, &self.convergence)
         }
     }
 

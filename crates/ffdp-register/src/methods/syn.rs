@@ -56,8 +56,6 @@ impl Default for SynSettings {
 impl FieldMethod for SynSettings {
     fn descent(&self) -> Descent<'_> {
         Descent {
-            levels: &self.levels,
-            similarity: &self.similarity,
             learning_rate_voxels: self.learning_rate_voxels,
             optimizer: self.optimizer,
             update: Update::Compositive,
@@ -66,7 +64,7 @@ impl FieldMethod for SynSettings {
             sigma_field_name: "sigma_warp_voxels",
             regularization: self.regularization,
             diffusion_per_gain: 6.0,
-            convergence: &self.convergence,
+            ..Descent::quiet(&self.levels, &self.similarity, &self.convergence)
         }
     }
 
