@@ -8,7 +8,7 @@ use maud::{PreEscaped, html};
 
 use super::ledger::Ledger;
 use crate::failure::Result;
-use crate::report::STYLE;
+use crate::report::{STYLE, notes};
 
 /// The picture of a pair in its folder.
 pub const THUMBNAIL: &str = "thumbnail.png";
@@ -46,11 +46,14 @@ fn page(ledger: &Ledger, folder: &Path, report: Option<&str>) -> String {
     let address = |name: &str, file: &str| address(folder, name, file);
     let link = |name: &str| address(name, report?);
     let has_thumbnails = rows.iter().any(|row| address(&row[0], THUMBNAIL).is_some());
-    let failed = ledger.entries.iter().filter(|entry| entry.reason.is_some()).count();
+    let failed = ledger.entries.iter().filter_map(|entry| {
+        entry.reason.as_ref().map(|reason| format!("{}: {reason}", entry.name))
+    });
+    let failed: Vec<String> = failed.collect();
     let content = html! {
         header {
             h1 { (ledger.title) }
-            p.meta { (ledger.entries.len()) " pairs, " (failed) " failed" }
+            p.meta { (ledger.entries.len()) " pairs, " (failed.len()) " failed" }
         }
         p.note { "A click on the head of a column sorts by it." }
         table.numbers.sortable {
@@ -81,16 +84,7 @@ fn page(ledger: &Ledger, folder: &Path, report: Option<&str>) -> String {
                 @if has_thumbnails { td {} }
             } }
         }
-        @if failed > 0 {
-            section.notes {
-                h2 { "Failed" }
-                ul {
-                    @for entry in &ledger.entries {
-                        @if let Some(reason) = &entry.reason { li { (entry.name) ": " (reason) } }
-                    }
-                }
-            }
-        }
+        (notes("Failed", &failed))
     };
     document(ledger.title, STYLE, &html! { (content) script { (PreEscaped(SORT)) } })
 }

@@ -217,6 +217,15 @@ fn number(value: f64) -> String {
     text.replace('-', "\u{2212}")
 }
 
+/// The points of all lines of a picture.
+#[cfg(test)]
+pub(super) fn points_of(svg: &str) -> Vec<(f64, f64)> {
+    let lines = svg.split("points=\"").skip(1);
+    let points = lines.flat_map(|rest| rest.split('"').next().unwrap_or("").split(' '));
+    let numbers = points.filter_map(|point| point.split_once(','));
+    numbers.map(|(x, y)| (x.parse().expect("a number"), y.parse().expect("a number"))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,13 +254,7 @@ mod tests {
     #[test]
     fn every_loss_is_a_point_inside_the_frame() {
         let svg = convergence(&stage(&[&[0.9, 0.5, 0.45], &[], &[0.6, 0.5]]), "loss").expect("two");
-        let points: Vec<(f64, f64)> = svg
-            .split("points=\"")
-            .skip(1)
-            .flat_map(|rest| rest.split('"').next().unwrap_or("").split(' '))
-            .filter_map(|point| point.split_once(','))
-            .map(|(x, y)| (x.parse().expect("a number"), y.parse().expect("a number")))
-            .collect();
+        let points = points_of(&svg);
         assert_eq!(points.len(), 5, "{svg}");
         assert!(points.is_sorted_by(|a, b| a.0 < b.0), "time goes to the right");
         assert!(points[0].1 < points[2].1, "a lower loss is further down");

@@ -19,5 +19,5 @@ mod summary;
 mod surface;
 pub mod template;
 
-pub use html::{STYLE, html};
+pub use html::{STYLE, html, notes};
 pub use summary::{summary, verdict};

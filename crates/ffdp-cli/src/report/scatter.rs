@@ -96,13 +96,7 @@ mod tests {
         ];
         let svg = scatter(&series, "time (s)", "Dice").expect("three points");
         assert!(svg.contains("one &amp; two") && svg.contains("20 &lt;s>"), "{svg}");
-        let places: Vec<(f64, f64)> = svg
-            .split("points=\"")
-            .skip(1)
-            .flat_map(|rest| rest.split('"').next().unwrap_or("").split(' '))
-            .filter_map(|point| point.split_once(','))
-            .map(|(x, y)| (x.parse().expect("a number"), y.parse().expect("a number")))
-            .collect();
+        let places = super::super::charts::points_of(&svg);
         let [first, second, third] = places[..] else { panic!("{svg}") };
         assert!(first.0 < third.0 && third.0 < second.0, "more time lies to the right");
         assert!(second.1 < first.1 && first.1 < third.1, "better lies higher");

@@ -3,11 +3,12 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::charts;
-use super::measures::{Input, Measures};
+use super::measures::{Input, Measures, Provenance};
 use crate::affine_parts::AffineParts;
 use crate::failure::Result;
 use crate::settings::{similarity_of, to_toml};
 use ffdp_image::metrics::{BeforeAfter, ErrorStatistics, LabelOverlap};
+use ffdp_register::Settings;
 use ffdp_register::report::{NewtonStep, StageReport, Stop};
 use ffdp_train::report::tile;
 
@@ -405,40 +406,58 @@ pub fn inputs(measures: &Measures) -> Markup {
 /// How it was run, and all settings.
 pub fn run(measures: &Measures) -> Result<Markup> {
     let Measures { run, seconds, .. } = measures;
-    let memory = match measures.peak_memory_bytes {
+    let affine =
+        measures.result.affine.map(|row| row.map(|v| format!("{v:>10.5}")).join(" ")).join("\n");
+    let affine = html! { tr { th scope="row" { "affine map" } td { pre { (affine) } } } };
+    let time = format!(
+        "{:.2} s: read {:.2} (in parallel, device start-up {:.2}), register \
+         {:.2} (of which iterations {:.2}), measure and write {:.2}",
+        seconds.total,
+        seconds.read,
+        seconds.start,
+        seconds.register,
+        seconds.iterations,
+        seconds.results
+    );
+    let rows = [Markup::default(), affine];
+    run_section(run, rows, (&time, measures.peak_memory_bytes), &measures.settings)
+}
+
+/// How a run was done, with rows before and after that, and all settings.
+pub(super) fn run_section(
+    run: &Provenance,
+    [before, after]: [Markup; 2],
+    (time, peak_memory_bytes): (&str, Option<u64>),
+    settings: &Settings,
+) -> Result<Markup> {
+    let memory = match peak_memory_bytes {
         Some(bytes) => format!("{:.2} GB", bytes as f64 / 1e9),
         None => "not known".to_string(),
     };
-    let affine =
-        measures.result.affine.map(|row| row.map(|v| format!("{v:>10.5}")).join(" ")).join("\n");
     Ok(html! {
         section {
             h2 { "Run" }
             table.text { tbody {
+                (before)
                 tr { th scope="row" { "command" } td { code { (command(&run.command)) } } }
                 tr { th scope="row" { "version" } td { "ffdp " (run.ffdp_version) ", " (run.system) } }
                 tr { th scope="row" { "device" } td {
                     (run.device) ", " (run.threads) " CPU threads"
                 } }
-                tr { th scope="row" { "time" } td {
-                    (format!("{:.2} s: read {:.2} (in parallel, device start-up {:.2}), register \
-                              {:.2} (of which iterations {:.2}), measure and write {:.2}",
-                             seconds.total, seconds.read, seconds.start, seconds.register,
-                             seconds.iterations, seconds.results))
-                } }
+                tr { th scope="row" { "time" } td { (time) } }
                 tr { th scope="row" { "memory at the peak" } td { (memory) } }
-                tr { th scope="row" { "affine map" } td { pre { (affine) } } }
+                (after)
             } }
             details {
                 summary { "All settings (settings.toml)" }
-                pre { (to_toml(&measures.settings)?) }
+                pre { (to_toml(settings)?) }
             }
         }
     })
 }
 
 /// As it can be given to a shell.
-pub fn command(arguments: &[String]) -> String {
+fn command(arguments: &[String]) -> String {
     let quoted = |argument: &String| {
         let plain = |c: char| c.is_alphanumeric() || "-_./:=,@+".contains(c);
         match argument.chars().all(plain) && !argument.is_empty() {

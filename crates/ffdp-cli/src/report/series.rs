@@ -10,13 +10,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::charts::{Curve, over_volumes};
-use super::html::{STYLE, heading};
+use super::html::{STYLE, TO_LOOK_AT, heading};
 use super::measures::{Input, Provenance, RunMeasures};
-use super::sections::command;
+use super::sections::run_section;
 use super::summary::verdict_word;
 use crate::failure::Result;
 use crate::json::to_json;
-use crate::settings::to_toml;
 
 /// Everything that is known about a registered series.
 #[derive(Debug, Serialize)]
@@ -130,7 +129,7 @@ pub fn html(measures: &SeriesMeasures) -> Result<String> {
     let name = name.unwrap_or_default();
     let title = format!("{name} onto {}", onto(measures));
     let content = markup! {
-        (heading("Registration of a series", &title, measures.verdict.verdict, &measures.run))
+        (heading("Registration of a series", &title, Some(measures.verdict.verdict), &measures.run))
         (headlines(measures))
         (notes(measures))
         (motion(measures))
@@ -161,22 +160,13 @@ fn headlines(measures: &SeriesMeasures) -> Markup {
 fn notes(measures: &SeriesMeasures) -> Markup {
     let volumes = measures.volumes.iter().enumerate();
     let doubted: Vec<_> = volumes.filter(|(_, volume)| !volume.reasons.is_empty()).collect();
-    markup! {
-        @if !doubted.is_empty() || !measures.warnings.is_empty() {
-            section.notes {
-                h2 { "To look at" }
-                ul {
-                    @for text in &measures.warnings { li { (text) } }
-                    @for (k, volume) in doubted.iter().take(NAMED) {
-                        li { "volume " (k) ": " (volume.reasons.join("; ")) }
-                    }
-                    @if doubted.len() > NAMED {
-                        li { (doubted.len() - NAMED) " volumes more, in motion.tsv" }
-                    }
-                }
-            }
-        }
+    let named = doubted.iter().take(NAMED);
+    let named = named.map(|(k, volume)| format!("volume {k}: {}", volume.reasons.join("; ")));
+    let mut texts: Vec<String> = measures.warnings.iter().cloned().chain(named).collect();
+    if doubted.len() > NAMED {
+        texts.push(format!("{} volumes more, in motion.tsv", doubted.len() - NAMED));
     }
+    super::html::notes(TO_LOOK_AT, &texts)
 }
 
 fn motion(measures: &SeriesMeasures) -> Markup {
@@ -214,34 +204,19 @@ fn motion(measures: &SeriesMeasures) -> Markup {
 
 fn run(measures: &SeriesMeasures) -> Result<Markup> {
     let SeriesMeasures { run, seconds, .. } = measures;
-    let memory = match measures.peak_memory_bytes {
-        Some(bytes) => format!("{:.2} GB", bytes as f64 / 1e9),
-        None => "not known".to_string(),
-    };
     let inputs = measures.fixed.iter().chain([&measures.moving]);
-    Ok(markup! {
-        section {
-            h2 { "Run" }
-            table.text { tbody {
-                @for input in inputs {
-                    tr { th scope="row" { (input.path.display()) } td {
-                        (format!("{:?} voxels of {:?} mm, {}", input.size, input.spacing_mm, input.axes))
-                        br; code { (input.sha256) }
-                    } }
-                }
-                tr { th scope="row" { "command" } td { code { (command(&run.command)) } } }
-                tr { th scope="row" { "version" } td { "ffdp " (run.ffdp_version) ", " (run.system) } }
-                tr { th scope="row" { "device" } td { (run.device) ", " (run.threads) " CPU threads" } }
-                tr { th scope="row" { "time" } td {
-                    (format!("{:.2} s: start {:.2}, register {:.2}, warp and write {:.2}",
-                             seconds.total, seconds.read_and_start, seconds.register, seconds.results))
-                } }
-                tr { th scope="row" { "memory at the peak" } td { (memory) } }
+    let inputs = markup! {
+        @for input in inputs {
+            tr { th scope="row" { (input.path.display()) } td {
+                (format!("{:?} voxels of {:?} mm, {}", input.size, input.spacing_mm, input.axes))
+                br; code { (input.sha256) }
             } }
-            details {
-                summary { "All settings (settings.toml)" }
-                pre { (to_toml(&measures.settings)?) }
-            }
         }
-    })
+    };
+    let time = format!(
+        "{:.2} s: start {:.2}, register {:.2}, warp and write {:.2}",
+        seconds.total, seconds.read_and_start, seconds.register, seconds.results
+    );
+    let rows = [inputs, Markup::default()];
+    run_section(run, rows, (&time, measures.peak_memory_bytes), &measures.settings)
 }

@@ -8,7 +8,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::charts;
 use super::colours::diverging;
-use super::html::STYLE;
+use super::html::{STYLE, TO_LOOK_AT, notes};
 use super::surface::{VIEWS, draw};
 
 /// Pixels of a picture's longer side.
@@ -62,12 +62,7 @@ pub fn page(report: &ShapeReport) -> String {
             (distance("95th percentile", before.p95, after.p95))
             (distance("largest distance", before.max, after.max))
         }
-        @if !report.warnings.is_empty() {
-            section.notes {
-                h2 { "To look at" }
-                ul { @for text in report.warnings { li { (text) } } }
-            }
-        }
+        (notes(TO_LOOK_AT, report.warnings))
         (pictures(report, &before))
         @if let Some(curve) = charts::logarithmic(report.costs, "log10 cost") {
             h2 { "Convergence" }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::charts;
-use super::html::STYLE;
+use super::html::{STYLE, TO_LOOK_AT, heading};
 use super::measures::{Provenance, RunMeasures};
 use super::slices::{Pictures, View};
 use crate::failure::{Failure, Result};
@@ -114,14 +114,7 @@ pub fn page(metrics: &TemplateMetrics, rounds: &[(String, Pictures)]) -> Result<
     let changes: Vec<f64> = metrics.rounds.iter().filter_map(|round| round.change).collect();
     let (used, images) = (metrics.used(), metrics.images);
     let content = html! {
-        header {
-            p.kicker { "Template" }
-            h1 { "Template of " (used) " images" }
-            p.meta {
-                (metrics.run.time.replace('T', " ").replace('Z', " UTC"))
-                " · ffdp " (metrics.run.ffdp_version) " on " (metrics.run.device)
-            }
-        }
+        (heading("Template", &format!("Template of {used} images"), None, &metrics.run))
         div.headlines {
             (tile("images", &format!("{used}"), &format!("of {images} in the list")))
             (tile("sharpness", &format!("{:.4}", last.sharpness[1]),
@@ -158,14 +151,7 @@ fn notes(metrics: &TemplateMetrics) -> Markup {
     let doubts = metrics.last().images.iter().filter(|image| !image.reasons.is_empty());
     let doubts = doubts.map(|image| format!("{}: {}", image.name, image.reasons.join("; ")));
     let all: Vec<String> = excluded.chain(doubts).collect();
-    html! {
-        @if !all.is_empty() {
-            section.notes {
-                h2 { "To look at" }
-                ul { @for text in &all { li { (text) } } }
-            }
-        }
-    }
+    super::html::notes(TO_LOOK_AT, &all)
 }
 
 /// A row for each plane, a column for each round.

@@ -85,14 +85,19 @@ fn register(request: &RegisterArguments, hosts: &Hosts) -> Result<()> {
         true => print_to_stdout(&to_json(&measures)?),
         false => summarise(request.print.quiet, || summary(&measures)),
     }?;
-    strictly(request, &measures.result.assessment)
+    let Assessment { verdict, reasons, .. } = &measures.result.assessment;
+    strictly(request, *verdict, || format!("the registration failed: {}", reasons.join("; ")))
 }
 
 /// With --strict a result that failed is a failure of the command.
-fn strictly(request: &RegisterArguments, assessment: &Assessment) -> Result<()> {
-    match assessment.verdict {
+fn strictly(
+    request: &RegisterArguments,
+    verdict: Verdict,
+    reason: impl FnOnce() -> String,
+) -> Result<()> {
+    match verdict {
         Verdict::Failed if request.strict => Err(Failure::result(
-            format!("the registration failed: {}", assessment.reasons.join("; ")),
+            reason(),
             format!("the results and a report are in {}", request.output.display()),
         )),
         _ => Ok(()),

@@ -9,13 +9,13 @@ use std::time::Instant;
 use ffdp_burn::transform::Composite;
 use ffdp_groups::series::{
     REFERENCE, RegisterSeries, SeriesImage, SeriesObserver, SeriesProgress, SeriesRegistration,
-    SeriesTransforms,
+    SeriesTransforms, SeriesVerdict,
 };
 use ffdp_image::image::{Geometry, Volume};
 use ffdp_image::io::images::{header, read_volume, write_volume};
 use ffdp_image::io::{check_not_an_input, write_text};
 use ffdp_parallel::DeviceMesh;
-use ffdp_register::{Content, Placement, Registration, Settings, verdict::Verdict};
+use ffdp_register::{Content, Placement, Registration, Settings};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -118,7 +118,13 @@ pub fn run(request: &RegisterArguments) -> Result<()> {
         Ok(measures)
     });
     let measures = finish(output, measured, &request.print, &request.output)?;
-    strictly(request, &measures)
+    let SeriesVerdict { verdict, failed, not_registered, .. } = &measures.verdict;
+    let reason = || {
+        format!(
+            "the registration of some volumes failed: {failed:?}; not registered: {not_registered:?}"
+        )
+    };
+    super::strictly(request, *verdict, reason)
 }
 
 /// A series that is registered.
@@ -381,21 +387,6 @@ fn write(
         warnings.push(format!("volume {k}: {}", volume.reasons.join("; ")));
     }
     Ok(warnings)
-}
-
-/// With --strict volumes that failed are a failure of the command.
-fn strictly(request: &RegisterArguments, measures: &SeriesMeasures) -> Result<()> {
-    let verdict = &measures.verdict;
-    match verdict.verdict {
-        Verdict::Failed if request.strict => Err(Failure::result(
-            format!(
-                "the registration of some volumes failed: {:?}; not registered: {:?}",
-                verdict.failed, verdict.not_registered
-            ),
-            format!("the results and a report are in {}", request.output.display()),
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// Shows how far the series has come, and writes displacements as they are found.
