@@ -53,12 +53,7 @@ pub fn total_variation(displacement: &Sharded, epsilon: f64) -> Tensor<1> {
 /// # Panics
 /// As the serial operation.
 pub fn diffusion(displacement: &Sharded) -> Tensor<1> {
-    if let [whole] = displacement.shards() {
-        return ops::diffusion(whole.clone());
-    }
-    let size = displacement.layout().size();
-    let part = |[block]: [Tensor<5>; 1]| roughness(block, Roughness::DiffusionOf(size));
-    sum_of_blocks([displacement], DIFFERENCE, part)
+    roughness_of(displacement, ops::diffusion, Roughness::DiffusionOf)
 }
 
 /// [`ops::bending_energy`](ffdp_burn::ops::bending_energy()) likewise. Differentiable.
@@ -66,12 +61,20 @@ pub fn diffusion(displacement: &Sharded) -> Tensor<1> {
 /// # Panics
 /// As the serial operation.
 pub fn bending_energy(displacement: &Sharded) -> Tensor<1> {
+    roughness_of(displacement, ops::bending_energy, Roughness::BendingOf)
+}
+
+/// In one piece by the operation for it, else the sum of the parts that blocks have in that of a volume of a size.
+fn roughness_of(
+    displacement: &Sharded,
+    of_whole: fn(Tensor<5>) -> Tensor<1>,
+    part_of: fn([usize; 3]) -> Roughness,
+) -> Tensor<1> {
     if let [whole] = displacement.shards() {
-        return ops::bending_energy(whole.clone());
+        return of_whole(whole.clone());
     }
-    let size = displacement.layout().size();
-    let part = |[block]: [Tensor<5>; 1]| roughness(block, Roughness::BendingOf(size));
-    sum_of_blocks([displacement], DIFFERENCE, part)
+    let of_volume = part_of(displacement.layout().size());
+    sum_of_blocks([displacement], DIFFERENCE, |[block]| roughness(block, of_volume))
 }
 
 /// A mean over the voxels, each of which looks one voxel around, from means of blocks.

@@ -84,13 +84,20 @@ pub(super) fn smooth_own(
         let strip = join(vec![narrow(own.clone(), dim, planes - 2 * radius..planes), above], dim);
         narrow(gaussian(strip, options), dim, radius..2 * radius)
     });
-    let smooth = gaussian(own, options);
-    let smooth = match low {
-        Some(low) => assign(smooth, axis, 0..radius, low),
-        None => smooth,
-    };
-    match high {
-        Some(high) => assign(smooth, axis, planes - radius..planes, high),
-        None => smooth,
-    }
+    with_ends(gaussian(own, options), axis, radius, [low, high])
+}
+
+/// With other values in its first and its last `width` planes.
+pub(super) fn with_ends(
+    x: Tensor<5>,
+    axis: Axis,
+    width: usize,
+    [first, last]: [Option<Tensor<5>>; 2],
+) -> Tensor<5> {
+    let planes = x.dims()[axis.dim()];
+    let ends = [(0..width, first), (planes - width..planes, last)];
+    ends.into_iter().fold(x, |x, (planes, end)| match end {
+        Some(end) => assign(x, axis, planes, end),
+        None => x,
+    })
 }

@@ -6,9 +6,9 @@ use burn::Tensor;
 use burn::backend::Dispatch;
 use burn::tensor::TensorData;
 
-use super::block::{Neighbours, assign};
+use super::block::Neighbours;
 use super::descend::Descent;
-use super::seam::{Crossing, far_seams};
+use super::seam::{Crossing, far_seams, with_ends};
 use crate::hosts::Holders;
 use crate::sharded::{Sharded, join, narrow};
 use ffdp_burn::ops::adam::part::AdamPartOps;
@@ -158,8 +158,8 @@ impl Descent {
         longest: &[Tensor<1>],
         beyond: [Option<Part>; 2],
     ) -> Result<Sharded> {
-        let (reach, count, dim) = (self.reach(), self.layout.count(), self.layout.axis().dim());
-        let outside = beyond.each_ref().map(Option::is_some);
+        let (reach, count, axis) = (self.reach(), self.layout.count(), self.layout.axis());
+        let (dim, outside) = (axis.dim(), beyond.each_ref().map(Option::is_some));
         let (crossing, ends) = self.send(displacement.shards(), outside)?;
         let near = |k: usize| k + 1 < count && self.homes.device(k) == self.homes.device(k + 1);
         let mut shards: Vec<Option<Tensor<5>>> =
@@ -186,7 +186,7 @@ impl Descent {
                     .map(|planes| Some(self.planes(patch, planes))),
                 None => [None, None],
             };
-            done = Some(self.with_ends(moved, [first.take(), high]));
+            done = Some(with_ends(moved, axis, reach, [first.take(), high]));
             first = low;
         }
         next.extend(done.map(|moved| self.homes.put_away(count - 1, moved)));
@@ -198,23 +198,14 @@ impl Descent {
             };
             // Another rank may have less than that, where the volume ends.
             let there = below.as_ref().map_or(0, |below| below.0[0].dims()[dim]);
-            self.with_ends(moved, [patch(below, lowest, there), patch(highest, above, reach)])
+            with_ends(
+                moved,
+                axis,
+                reach,
+                [patch(below, lowest, there), patch(highest, above, reach)],
+            )
         });
         Ok(Sharded::new(next.collect(), self.layout.clone()))
-    }
-
-    /// The next displacement with other planes at its ends.
-    fn with_ends(&self, moved: Tensor<5>, [first, last]: [Option<Tensor<5>>; 2]) -> Tensor<5> {
-        let (axis, reach) = (self.layout.axis(), self.reach());
-        let planes = moved.dims()[axis.dim()];
-        let moved = match first {
-            Some(first) => assign(moved, axis, 0..reach, first),
-            None => moved,
-        };
-        match last {
-            Some(last) => assign(moved, axis, planes - reach..planes, last),
-            None => moved,
-        }
     }
 
     /// Sends the `reach` planes on either side of the seams between devices; of every shard, also the
