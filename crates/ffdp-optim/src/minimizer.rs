@@ -24,6 +24,20 @@ pub trait Direction<V: Space> {
     fn forget(&mut self) -> bool;
 }
 
+impl<V: Space, D: Direction<V> + ?Sized> Direction<V> for Box<D> {
+    fn propose(&mut self, gradient: &V) -> Result<Option<Proposal<V>>, V::Error> {
+        (**self).propose(gradient)
+    }
+
+    fn learn(&mut self, step: &V, change: &V) -> Result<(), V::Error> {
+        (**self).learn(step, change)
+    }
+
+    fn forget(&mut self) -> bool {
+        (**self).forget()
+    }
+}
+
 /// Where to go.
 #[derive(Clone, Debug)]
 pub struct Proposal<V> {

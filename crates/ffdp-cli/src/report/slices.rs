@@ -287,27 +287,12 @@ impl Panels {
         Ok(())
     }
 
-    /// Takes what is seen of labels that lie on the grid: of the fixed image, and of the moving one as it is placed at the
-    /// start and as it was registered.
-    pub fn add_labels(&mut self, maps: [&[i32]; 3]) {
-        let planes = self.frame.nearest.len();
+    /// The same of labels, at the nearest voxels.
+    pub fn add_labels(&mut self, quantity: Quantity, first: usize, labels: &[i32]) {
         let plane = self.frame.plane;
-        let first = Quantity::LabelFixed.index();
-        for (values, labels) in self.values[first..].iter_mut().zip(maps) {
-            self.frame.add_nearest(values, 0..planes, |z, voxel| labels[z * plane + voxel] as f32);
-        }
-        self.has_labels = true;
-    }
-
-    /// Where the pixels lie, RAS mm; those beyond the grid are not shown.
-    pub fn points(&self) -> &[[f64; 3]] {
-        &self.frame.points
-    }
-
-    /// What was found of the three label maps of [`Panels::add_labels`] at [`Panels::points`].
-    pub fn set_labels(&mut self, maps: [Vec<f64>; 3]) {
-        let first = Quantity::LabelFixed.index();
-        self.values[first..].iter_mut().zip(maps).for_each(|(values, found)| *values = found);
+        let planes = first..first + labels.len() / plane;
+        let of = |z: usize, voxel: usize| labels[(z - first) * plane + voxel] as f32;
+        self.frame.add_nearest(&mut self.values[quantity.index()], planes, of);
         self.has_labels = true;
     }
 

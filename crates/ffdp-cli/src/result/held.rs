@@ -1,18 +1,25 @@
 //! A result in host memory, read back from the device and measured.
 
+use std::ops::Range;
+use std::path::Path;
 use std::time::Instant;
 
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::{Composite, Displacement, RoundTrip, Step};
-use ffdp_image::image::{Affine, LabelMap, Physical, Volume};
+use ffdp_image::image::{Affine, LabelMap, Physical, Planes, Volume};
+use ffdp_image::io::images::write_displacement;
 use ffdp_image::metrics::{
-    Coverage, Lengths, Overlap, SimilarityMeasures, TargetRegistrationError, jacobian,
+    Coverage, FieldPlanes, JacobianReport, Overlap, SimilarityMeasures, TargetRegistrationError,
+    jacobian,
 };
 use ffdp_image::{Error, Result};
-use ffdp_register::{Registration, Settings, coverage::background, result::Warp};
+use ffdp_register::coverage::background;
+use ffdp_register::result::{Shown, ShownLabels, Warp};
+use ffdp_register::{Registration, Settings};
 
-use super::measures::{Measured, ResultMeasures};
-use crate::in_parallel::in_parallel;
+use super::files::{ResultFiles, When};
+use super::measures::ResultMeasures;
+use super::measuring::ResultPlanes;
 use crate::label_names::LabelNames;
 
 /// The images that were registered, whole in memory.
@@ -96,10 +103,7 @@ impl HeldResult {
         let moving = inputs.moving;
         let [before, after] = maps.each_ref().map(|map| map.warp(moving, grid, &device));
         let mut images = [before?, after?];
-        let beyond = match request.background {
-            Some(value) => value,
-            None => background(&mut { moving })?,
-        };
+        let beyond = request.beyond(&mut { moving })?;
         if beyond != 0.0 {
             let grids = [grid, &moving.geometry];
             let [before, after] = &mut images;
@@ -128,56 +132,101 @@ impl HeldResult {
         settings: &Settings,
         landmarks_mm: Option<TargetRegistrationError>,
     ) -> Result<ResultMeasures> {
-        let (measured, names) = (self.measured(found, inputs)?, LabelNames::default());
+        let measured = self.planes(found, inputs).measured(found, &ResultFiles::default())?;
+        let names = LabelNames::default();
         let moving = &inputs.moving.geometry;
         ResultMeasures::of(found, settings, moving, measured, landmarks_mm, &names)
     }
 
-    /// What is measured of images and displacements, in parallel.
-    pub(crate) fn measured(&self, found: &Registration, inputs: PairVolumes) -> Result<Measured> {
+    /// With the images that it is measured on.
+    pub(crate) fn planes<'a>(
+        &'a self,
+        found: &'a Registration,
+        inputs: PairVolumes<'a>,
+    ) -> HeldPlanes<'a> {
+        HeldPlanes { held: self, affine: &found.affine, inputs }
+    }
+}
+
+impl ResultRequest {
+    /// The intensity where a moving image does not reach.
+    pub(crate) fn beyond(&self, moving: &mut dyn Planes) -> Result<f32> {
+        self.background.map_or_else(|| background(moving), Ok)
+    }
+}
+
+/// A result in host memory, all planes of which are shown at once.
+pub(crate) struct HeldPlanes<'a> {
+    held: &'a HeldResult,
+    affine: &'a Affine<Physical, Physical>,
+    inputs: PairVolumes<'a>,
+}
+
+impl HeldPlanes<'_> {
+    fn all(&self) -> Range<usize> {
+        0..self.inputs.fixed.geometry.size[2]
+    }
+}
+
+impl ResultPlanes for HeldPlanes<'_> {
+    const IN_PARALLEL: bool = true;
+
+    fn similarity(&self, files: &ResultFiles) -> Result<[SimilarityMeasures; 2]> {
+        let Self { held: HeldResult { start, images, displacement, .. }, affine, inputs } = self;
         let (fixed, moving) = (inputs.fixed, &inputs.moving.geometry);
-        let (grid, displacement) = (&fixed.geometry, &self.displacement[..]);
-        let similarity = |moved, affine, displacement| {
-            let coverage = Coverage::new([grid, moving], affine, displacement);
-            SimilarityMeasures::of(fixed, moved, &coverage.compared())
+        let of = |when, moved: &Volume, affine: &Affine<_, _>, displacement: Option<&[f32]>| {
+            let compared = || {
+                let coverage = Coverage::new([&fixed.geometry, moving], affine, displacement);
+                SimilarityMeasures::of(fixed, moved, &coverage.compared())
+            };
+            let shown = Shown { planes: self.all(), fixed: &fixed.data, moved: &moved.data };
+            Ok(self.both(compared, || files.image(when, &shown))?.0)
         };
-        let lengths = |affine: &Affine<_, _>| Lengths::of(displacement, grid, affine);
-        let [before, after] = &self.images;
-        let ((before, after), (dice, (jacobian, (displacement_mm, motion_mm)))) = in_parallel(
-            || {
-                in_parallel(
-                    || similarity(before, &self.start.0, self.start.1.as_deref()),
-                    || similarity(after, &found.affine, Some(displacement)),
-                )
-            },
-            || {
-                in_parallel(
-                    || self.overlap(inputs),
-                    || {
-                        in_parallel(
-                            || jacobian(displacement, grid.size),
-                            || (lengths(&Affine::identity()), lengths(&found.affine)),
-                        )
-                    },
-                )
-            },
-        );
-        Ok(Measured {
-            similarity: [before?, after?],
-            jacobian: jacobian?,
-            motion_mm,
-            displacement_mm,
-            dice: dice?,
-            inverse: self.inverse.as_ref().map(|(_, error)| *error),
-        })
+        let (before, after) = self.both(
+            || of(When::Before, &images[0], &start.0, start.1.as_deref()),
+            || of(When::After, &images[1], affine, Some(displacement)),
+        )?;
+        Ok([before, after])
     }
 
-    fn overlap(&self, inputs: PairVolumes) -> Result<Option<Overlap>> {
-        match (inputs.fixed_labels, inputs.moving_labels, &self.labels) {
-            (Some(fixed), Some(moving), Some(moved)) => {
-                Overlap::of(fixed, moving, moved.each_ref(), inputs.label_ids).map(Some)
-            }
-            _ => Ok(None),
-        }
+    fn overlap(&self, files: &ResultFiles) -> Result<Option<Overlap>> {
+        let PairVolumes { fixed_labels, moving_labels, label_ids, .. } = self.inputs;
+        let (Some(moving), Some(maps)) = (moving_labels, &self.held.labels) else {
+            return Ok(None);
+        };
+        let show = |when, map: &LabelMap| {
+            let fixed = fixed_labels.map(|fixed| &fixed.data[..]);
+            files.labels(when, &ShownLabels { planes: self.all(), fixed, moved: &map.data })
+        };
+        let Some(fixed) = fixed_labels else { return show(When::After, &maps[1]).map(|()| None) };
+        let (overlap, _) = self.both(
+            || Overlap::of(fixed, moving, maps.each_ref(), label_ids),
+            || show(When::Before, &maps[0]).and_then(|()| show(When::After, &maps[1])),
+        )?;
+        Ok(Some(overlap))
+    }
+
+    fn jacobian(
+        &self,
+        mut each: impl FnMut(&FieldPlanes) -> Result<()> + Send,
+    ) -> Result<JacobianReport> {
+        let (displacement, size) = (&self.held.displacement[..], self.inputs.fixed.geometry.size);
+        let all = FieldPlanes { displacement, first: 0, own: self.all() };
+        Ok(self.both(|| jacobian(displacement, size), || each(&all))?.0)
+    }
+
+    fn inverse_error(&self) -> Option<RoundTrip> {
+        self.held.inverse.as_ref().map(|(_, error)| *error)
+    }
+
+    fn write_displacements(&self, [warp, inverse]: [&Path; 2]) -> Result<()> {
+        let HeldResult { deforms, displacement, inverse: back, .. } = self.held;
+        let write = |path, field: Option<&Vec<f32>>| {
+            let grid = &self.inputs.fixed.geometry;
+            field.map_or(Ok(()), |field| write_displacement(path, field, grid))
+        };
+        let back = back.as_ref().map(|(inverse, _)| inverse);
+        let warp = || write(warp, deforms.then_some(displacement));
+        self.both(warp, || write(inverse, back)).map(|_| ())
     }
 }

@@ -95,7 +95,7 @@ impl Space for FieldVector {
 /// halves, on the grid of the fixed image.
 pub trait FieldModel {
     /// What is searched.
-    type Parameters: Space<Error = Error>;
+    type Parameters: Space<Error = Error> + 'static;
 
     /// Those that change nothing.
     fn rest(&self) -> Self::Parameters;

@@ -154,9 +154,9 @@ impl OwnModel {
         let options = (self as &dyn FieldMethod).options(grid, &pair.index_map(affine));
         let similarity = self.settings.similarity.loss();
         let objective = pair.objective(similarity, affine, model, &options)?;
-        let steps = (LbfgsSettings::default().history, self.settings.learning_rate_voxels);
-        let model = self.model.clone();
-        Ok(Box::new(Searched::new(objective, steps, move |level, at| found(&model, level, at))))
+        let lines = self.descent().optimizer.lines(self.settings.learning_rate_voxels);
+        let (lines, model) = (lines.expect("L-BFGS has lines"), self.model.clone());
+        Ok(Box::new(Searched::new(objective, lines, move |level, at| found(&model, level, at))))
     }
 }
 

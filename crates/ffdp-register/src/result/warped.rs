@@ -1,4 +1,4 @@
-//! The moving image and its labels as a result shows them: written and compared piece by piece.
+//! The moving image and its labels as a result shows them: compared and shown piece by piece, to be written.
 
 use std::ops::Range;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::warp::{pieces, values};
 use ffdp_burn::ops::Interpolation;
 use ffdp_image::error::Result;
 use ffdp_image::image::{Geometry, Planes, index_affine, upload_each};
-use ffdp_image::io::images::{LabelWriter, VolumeWriter};
+use ffdp_image::io::images::VolumeWriter;
 use ffdp_image::metrics::{Coverage, OverlapCounts, PairPlanes, SimilarityMeasures};
 use ffdp_parallel::{DisplacementBounds, Sharded, ring::ReadSampler};
 
@@ -51,6 +51,17 @@ pub struct Shown<'a> {
     pub fixed: &'a [f32],
     /// The moving image as the map shows it.
     pub moved: &'a [f32],
+}
+
+/// Planes of the fixed grid, with the labels that are compared there.
+#[derive(Clone, Debug)]
+pub struct ShownLabels<'a> {
+    /// Their numbers.
+    pub planes: Range<usize>,
+    /// Those of the fixed image, where it has some.
+    pub fixed: Option<&'a [i32]>,
+    /// Those of the moving image as the map shows them.
+    pub moved: &'a [i32],
 }
 
 impl Registration {
@@ -102,53 +113,25 @@ impl Registration {
         })
     }
 
-    /// Labels on the moving grid, seen on the fixed one and written: each voxel gets the label of the nearest. Returns
-    /// their overlap with `fixed` labels, if there are any; on rank 0. `ids` are all of the moving ones
-    /// ([`label_ids`](ffdp_image::image::label_ids)); other ranks than 0 need none.
+    /// The overlap of labels on the moving grid, seen on the fixed one where each voxel gets the label of the nearest, with
+    /// `fixed` labels, if there are any; on rank 0. `each` is shown every run of planes, in their order.
     ///
     /// # Errors
-    /// As [`Registration::write_warped`]; [`Error::Invalid`](ffdp_image::Error::Invalid) for values that are no labels.
-    pub fn write_warped_labels(
-        &self,
-        path: impl AsRef<Path>,
-        (moving, ids): (&mut dyn Planes, &[i32]),
-        fixed: Option<&mut dyn Planes>,
-    ) -> Result<Option<OverlapCounts>> {
-        let first = self.processes.is_first();
-        let mut file = first.then(|| LabelWriter::create(path, &self.fixed, ids)).transpose()?;
-        let counts = self.each_labels(moving, fixed, |labels| {
-            file.as_mut().expect("pieces come to rank 0, which has the file").write(labels)
-        })?;
-        file.map_or(Ok(()), LabelWriter::finish)?;
-        Ok(counts)
-    }
-
-    /// The overlap of labels on the fixed grid and of those on the moving one; on rank 0.
-    ///
-    /// # Errors
-    /// As [`Registration::write_warped_labels`].
+    /// As [`Registration::similarity`]; [`Error::Invalid`](ffdp_image::Error::Invalid) for values that are no labels.
     pub fn label_overlap(
         &self,
         moving: &mut dyn Planes,
-        fixed: &mut dyn Planes,
-    ) -> Result<Option<OverlapCounts>> {
-        self.each_labels(moving, Some(fixed), |_| Ok(()))
-    }
-
-    fn each_labels(
-        &self,
-        moving: &mut dyn Planes,
         mut fixed: Option<&mut dyn Planes>,
-        mut each: impl FnMut(&[i32]) -> Result<()>,
+        mut each: impl FnMut(&ShownLabels) -> Result<()>,
     ) -> Result<Option<OverlapCounts>> {
         let mut counts = OverlapCounts::default();
         let meaning = moving.labels().clone();
         self.each_piece(moving, Interpolation::Nearest, |planes, values, _| {
-            let labels = meaning.read(&values)?;
-            if let Some(fixed) = &mut fixed {
-                counts.add(&labels_on(*fixed, planes)?, &labels)?;
-            }
-            each(&labels)
+            let moved = &meaning.read(&values)?[..];
+            let fixed = fixed.as_mut().map(|fixed| labels_on(*fixed, planes)).transpose()?;
+            let fixed = fixed.as_deref();
+            fixed.map_or(Ok(()), |fixed| counts.add(fixed, moved))?;
+            each(&ShownLabels { planes: planes.clone(), fixed, moved })
         })?;
         Ok((self.processes.is_first() && fixed.is_some()).then_some(counts))
     }

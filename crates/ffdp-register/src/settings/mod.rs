@@ -4,11 +4,10 @@
 mod deformable;
 mod label_term;
 mod linear;
+mod optimizer;
 
 pub(super) use deformable::Descent;
-pub use deformable::{
-    AdamSettings, GaussNewtonSettings, LbfgsSettings, OptimizerSettings, Regularization,
-};
+pub use deformable::Regularization;
 pub use ffdp_burn::losses::similarities::{
     LnccSettings, MiSettings, MindSettings, NgfSettings, OwnSimilarity, Similarity,
 };
@@ -17,6 +16,8 @@ pub(super) use linear::{FOREGROUND, Next};
 pub use linear::{
     LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings, OrientationSettings,
 };
+pub(super) use optimizer::Lines;
+pub use optimizer::{AdamSettings, GaussNewtonSettings, LbfgsSettings, OptimizerSettings};
 
 use serde::{Deserialize, Serialize};
 

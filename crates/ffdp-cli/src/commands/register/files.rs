@@ -15,6 +15,7 @@ use crate::hash::sha256_of;
 use crate::journal::Opening;
 use crate::manifest::{Claim, Identity, place};
 use crate::output::{self, Records};
+use crate::result::ResultRequest;
 use crate::settings::deforms;
 
 /// The files in the output folder.
@@ -137,6 +138,11 @@ impl RegisterArguments {
         let jacobian = self.jacobian;
         let written = Written { displacements, labels, jacobian, checkpoint: true };
         Forecast::of_registration(fixed.len() as u64, written)
+    }
+
+    /// What of a result is computed.
+    pub fn result(&self) -> ResultRequest {
+        ResultRequest { background: self.background, inverse: !self.no_inverse }
     }
 
     /// What decides the results.

@@ -224,7 +224,7 @@ impl Image {
 
 impl Labels {
     /// All but the background, ascending.
-    fn ids(&self) -> Vec<i32> {
+    pub fn ids(&self) -> Vec<i32> {
         match self {
             Self::Map(map) => map.ids(),
             Self::Planes(_, ids) => ids.clone(),

@@ -5,6 +5,7 @@ mod spread;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::Serialize;
@@ -141,9 +142,12 @@ pub struct FieldPlanes<'a> {
 }
 
 impl FieldPlanes<'_> {
-    /// Those that are counted, of a grid of `size` (x, y, z): `[3, n, H, W]`.
-    pub fn own_vectors(&self, [x, y, _]: [usize; 3]) -> Vec<f32> {
+    /// Those that are counted, of a grid of `size` (x, y, z): `[3, n, H, W]`; copied where there are others.
+    pub fn own_vectors(&self, [x, y, _]: [usize; 3]) -> Cow<'_, [f32]> {
         let own = (self.own.start - self.first) * x * y..(self.own.end - self.first) * x * y;
+        if 3 * own.len() == self.displacement.len() {
+            return Cow::Borrowed(self.displacement);
+        }
         let components = self.displacement.chunks(self.displacement.len() / 3);
         components.flat_map(|component| &component[own.clone()]).copied().collect()
     }

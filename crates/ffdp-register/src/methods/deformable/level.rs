@@ -12,9 +12,9 @@ use crate::fields::Fields;
 use crate::level::Solver;
 use crate::pair::{LevelPair, read};
 use crate::parametric::Parametric;
+use crate::settings::Lines;
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Physical};
-use ffdp_optim::Lbfgs;
 use ffdp_parallel::deform::{FieldModel, ShardedDeform, ShardedObjective, SmoothSteps};
 
 /// A level of `kind` from `fields` on, or from rest; of its control points, where it has any.
@@ -33,7 +33,7 @@ pub(super) fn begin(
         fields.map_or_else(|| kind.zero_fields(&pair.zero_displacement()), |fields| fields.parts);
     let options = kind.options(grid, &pair.index_map(affine));
     let similarity = descent.similarity.loss();
-    let Some(history) = descent.optimizer.kept_steps() else {
+    let Some(lines) = descent.optimizer.lines(descent.learning_rate_voxels) else {
         return Ok(Box::new(pair.deform(similarity, affine, fields, &options)?));
     };
     // A step is smoothed twice, as a gradient and as a displacement.
@@ -42,8 +42,7 @@ pub(super) fn begin(
     let (mesh, holders) = (&pair.places.fixed.work, &pair.places.team.fixed);
     let model = SmoothSteps::new(fields, of_steps, mesh, holders);
     let objective = pair.objective(similarity, affine, model, &options)?;
-    let steps = (history, descent.learning_rate_voxels);
-    Ok(Box::new(Searched::new(objective, steps, |_, _| Ok(None))))
+    Ok(Box::new(Searched::new(objective, lines, |_, _| Ok(None))))
 }
 
 impl Solver for ShardedDeform {
@@ -62,10 +61,10 @@ impl Deformation for ShardedDeform {
     }
 }
 
-/// Parameters of a model that L-BFGS searches.
+/// Parameters of a model that are searched along lines.
 pub(crate) struct Searched<M: FieldModel, E> {
     objective: ShardedObjective<M>,
-    optimizer: LineSteps<M::Parameters, Lbfgs<M::Parameters>>,
+    optimizer: LineSteps<M::Parameters>,
     /// What the first field of parameters is exactly, where that is known.
     exact: E,
 }
@@ -74,9 +73,9 @@ impl<M: FieldModel, E> Searched<M, E>
 where
     E: Fn(&M, &M::Parameters) -> Result<Option<Arc<dyn Parametric>>>,
 {
-    /// From rest on, with so many steps that are remembered and a first one of so many voxels.
-    pub fn new(objective: ShardedObjective<M>, (history, first): (usize, f64), exact: E) -> Self {
-        let optimizer = LineSteps::lbfgs(objective.model().rest(), history, first);
+    /// From rest on.
+    pub fn new(objective: ShardedObjective<M>, lines: Lines<M::Parameters>, exact: E) -> Self {
+        let optimizer = LineSteps::new(objective.model().rest(), lines);
         Self { objective, optimizer, exact }
     }
 }

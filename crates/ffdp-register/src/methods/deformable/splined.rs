@@ -10,6 +10,7 @@ use crate::fields::Fields;
 use crate::level::Solver;
 use crate::pair::{LevelPair, read};
 use crate::parametric::Parametric;
+use crate::settings::Lines;
 use ffdp_burn::ops::{AdamOptions, Moments, adam};
 use ffdp_burn::transform::BsplineTransform;
 use ffdp_image::error::Result;
@@ -50,15 +51,15 @@ pub(super) fn begin(
     let rest = model.rest();
     let objective = pair.objective(descent.similarity.loss(), affine, model, &options)?;
     let first = descent.learning_rate_voxels;
-    let history = descent.optimizer.kept_steps();
+    let lines = descent.optimizer.lines(first);
     let adam = descent.optimizer.first_order().adam();
-    let optimizer: Box<dyn Optimizer<SplineModel>> = match (history, adam) {
-        (Some(history), _) => Box::new(LineSteps::lbfgs(rest.clone(), history, first)),
+    let optimizer: Box<dyn Optimizer<SplineModel>> = match (lines, adam) {
+        (Some(lines), _) => Box::new(LineSteps::new(rest.clone(), lines)),
         (None, Some(options)) => {
             Box::new(Adam { at: rest.clone(), moments: Moments::default(), options, step: first })
         }
         // The gradient itself, which is all that there is without the slopes of voxels.
-        (None, None) => Box::new(LineSteps::steepest(rest.clone(), first)),
+        (None, None) => Box::new(LineSteps::new(rest.clone(), Lines::steepest(first))),
     };
     // Nothing was found beyond what a run was ended with, until there is an iteration.
     let reached = ended.map(|spline| (rest, spline));

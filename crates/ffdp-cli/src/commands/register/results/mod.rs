@@ -1,26 +1,30 @@
-//! What comes of a registration: measured, drawn and written from host memory (`held.rs`) or, slab by slab, from where it
-//! was found (`slabs.rs`).
+//! What comes of a registration: measured, drawn and written in one way ([`ResultPlanes`]), from host memory
+//! ([`HeldResult`]) or, slab by slab, from where it was found (`slabs.rs`).
 
-mod held;
-mod jacobian;
 mod slabs;
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Instant;
 
 use ffdp_burn::transform::{BsplineTransform, Composite, Step, write_transform};
 use ffdp_image::image::{Affine, Physical};
+use ffdp_image::io::images::{LabelWriter, VolumeWriter};
 use ffdp_image::io::{write_affine, write_text};
 use ffdp_image::metrics::{TargetRegistrationError, tre_of_mapped};
 use ffdp_register::{Registration, Settings};
 
+use self::slabs::SlabPlanes;
 use super::args::RegisterArguments;
 use super::files::Files;
-use super::inputs::Inputs;
+use super::inputs::{Image, Inputs, Labels};
 use crate::failure::Result;
 use crate::hosts::Hosts;
-use crate::memory::give_back_memory;
+use crate::memory::{give_back_memory, peak_memory_bytes};
 use crate::printer::Printer;
 use crate::report::measures::{Input, Measures, Process, Provenance, Seconds};
-use crate::report::slices::{LandmarkMarks, Pictures};
-use crate::result::{HeldResult, Measured, ResultMeasures, ResultRequest};
+use crate::report::slices::{LandmarkMarks, Panels, Pictures};
+use crate::result::{HeldResult, Measured, ResultFiles, ResultMeasures, ResultPlanes};
 
 /// A result, and what of it is in host memory.
 pub struct Results {
@@ -32,13 +36,6 @@ pub struct Results {
     marks: Option<LandmarkMarks>,
     /// The displacement as a spline, where it is one.
     spline: Option<BsplineTransform>,
-}
-
-/// A result that is written.
-struct Written {
-    measured: Measured,
-    pictures: Pictures,
-    processes: Vec<Process>,
 }
 
 /// Where results go, and who writes them.
@@ -57,17 +54,12 @@ impl Results {
         inputs: &mut Inputs,
         mut found: Registration,
     ) -> Result<Self> {
-        let landmarks = inputs.landmarks.as_ref().map(|landmarks| measured(landmarks, &found));
+        let landmarks =
+            inputs.landmarks.as_ref().map(|landmarks| landmark_errors(landmarks, &found));
         let (landmarks, marks) = landmarks.transpose()?.unzip();
         let spline = spline_of(&found);
-        let held = match request.slabs {
-            true => None,
-            false => {
-                let asked =
-                    ResultRequest { background: request.background, inverse: !request.no_inverse };
-                Some(HeldResult::of(&mut found, inputs.volumes(), asked)?)
-            }
-        };
+        let held = || HeldResult::of(&mut found, inputs.volumes(), request.result());
+        let held = (!request.slabs).then(held).transpose()?;
         Ok(Self { found, held, landmarks, marks, spline })
     }
 
@@ -80,11 +72,34 @@ impl Results {
         inputs: &mut Inputs,
     ) -> Result<Option<(Measures, Pictures)>> {
         give_back_memory();
-        let written = match &self.held {
-            Some(held) => Some(held.finish(to, self, inputs.volumes())?),
-            None => slabs::finish(to, self, inputs)?,
+        let (found, clock) = (&self.found, Instant::now());
+        let is_first = to.hosts.is_first();
+        let (measured, files) = match &self.held {
+            Some(held) => {
+                let ids = held.labels.as_ref().map(|[_, after]| after.ids());
+                let files = self.files(to, inputs, ids)?;
+                (held.planes(found, inputs.volumes()).measured(found, &files)?, files)
+            }
+            None => {
+                let ids = inputs.moving.labels.as_ref().filter(|_| is_first).map(Labels::ids);
+                let files = self.files(to, inputs, ids)?;
+                let planes = SlabPlanes::new(found, inputs, to.request.result())?;
+                (planes.measured(found, &files)?, files)
+            }
         };
-        let Some(Written { measured, pictures, processes }) = written else { return Ok(None) };
+        let panels = files.finish()?;
+        let seconds = clock.elapsed().as_secs_f64();
+        let read_back = |held: &HeldResult| {
+            let [fields, rest] = held.seconds;
+            format!(
+                "inverse found and displacements read back in {fields:.2} s, what the report shows in {rest:.2} s; then, \
+                 in parallel, "
+            )
+        };
+        let read_back = self.held.as_ref().map(read_back).unwrap_or_default();
+        to.printer.detail(&format!("{read_back}measures and files in {seconds:.2} s"));
+        let processes = processes(to.hosts, found)?;
+        let Some(panels) = panels.filter(|_| is_first) else { return Ok(None) };
         if let Some(spline) = &self.spline {
             let spline = Composite::new(vec![Step::Bspline(spline.clone())]);
             write_transform(&to.files.spline, &spline)?;
@@ -95,7 +110,34 @@ impl Results {
         if let Some(dice) = &measures.result.dice {
             write_text(&to.files.label_table, &dice.csv())?;
         }
-        Ok(Some((measures, pictures)))
+        Ok(Some((measures, panels.draw())))
+    }
+
+    /// The files of the moving image and its labels, if they have these ids, of volume changes and displacements; and planes
+    /// through the fixed image.
+    fn files(&self, to: Writing, inputs: &Inputs, ids: Option<Vec<i32>>) -> Result<ResultFiles> {
+        let (Writing { request, files, printer, .. }, grid) = (to, self.found.grid());
+        let mut panels = match &inputs.fixed.image {
+            Image::Volume(fixed) => Panels::through_mass(fixed)?,
+            Image::Planes(_) => Panels::new(grid, (grid.center_mm(), "middle")),
+        };
+        panels.landmarks = self.marks.clone();
+        panels.controls = self.spline.as_ref().map(BsplineTransform::geometry).cloned();
+        let is_first = to.hosts.is_first();
+        let image = |path: &Path| VolumeWriter::create(path, grid).map(Mutex::new);
+        let jacobian = || {
+            let determinant = self.found.affine.determinant();
+            Ok::<_, ffdp_image::Error>((image(&files.jacobian)?, grid.clone(), determinant))
+        };
+        let labels = ids.map(|ids| LabelWriter::create(&files.labels, grid, &ids).map(Mutex::new));
+        Ok(ResultFiles {
+            panels: Some(Mutex::new(panels)),
+            warped: is_first.then(|| image(&files.warped)).transpose()?,
+            labels: labels.transpose()?,
+            jacobian: (request.jacobian && is_first).then(jacobian).transpose()?,
+            displacements: Some([&files.warp, &files.inverse].map(PathBuf::clone)),
+            printer: Some(printer),
+        })
     }
 
     fn measures(
@@ -121,9 +163,26 @@ impl Results {
     }
 }
 
+/// All processes; none where one works alone.
+fn processes(hosts: &Hosts, found: &Registration) -> Result<Vec<Process>> {
+    let Some(ranks) = hosts.ranks() else { return Ok(Vec::new()) };
+    let planes = found.warp.as_ref().map_or(0..0, |warp| warp.field.layout().held());
+    let numbers = [planes.start as u64, planes.end as u64, peak_memory_bytes().unwrap_or(0)];
+    let all = hosts.all_gather(&numbers.map(|number| number as f64))?;
+    let process = |(host, numbers): (&String, &[f64])| {
+        let [start, end, peak] = [0, 1, 2].map(|i| numbers[i] as usize);
+        Process {
+            host: host.clone(),
+            planes: (start < end).then_some([start, end]),
+            peak_memory_bytes: (peak > 0).then_some(peak as u64),
+        }
+    };
+    Ok(ranks.hosts().iter().zip(all.chunks_exact(3)).map(process).collect())
+}
+
 /// The distances of landmarks, and where those of the moving image lie on the fixed side: a landmark that the map misses by
 /// `e` lies about `A^-1 e` from the fixed one, with the affine part `A` of the map.
-fn measured(
+fn landmark_errors(
     [fixed, moving]: &[Vec<[f64; 3]>; 2],
     found: &Registration,
 ) -> Result<(TargetRegistrationError, LandmarkMarks)> {
