@@ -158,8 +158,8 @@ def convex_adam(args, name):
     convex_adam_pt = module_of_convexadam("convex_adam_MIND").convex_adam_pt
     of = files(args.data, name)
     voxels, matrix = read(of["us"])
-    fixed = voxels.astype(numpy.float32)
-    moving = on_grid(args.ffdp, of["mr"], of["us"], "linear").astype(numpy.float32)
+    fixed = voxels.astype(numpy.float32, order="C")
+    moving = on_grid(args.ffdp, of["mr"], of["us"], "linear").astype(numpy.float32, order="C")
     labels = [on_grid(args.ffdp, of[kind], of["us"], "nearest") == GLAND for kind in ("us_seg", "mr_seg")]
     torch.set_num_threads(args.threads)
     device = torch.device(args.device)
@@ -217,7 +217,7 @@ def descriptor(args, name):
             command = [args.ffdp, "convert", path, output, "--features", "mind", "--device", args.device]
             subprocess.run([str(word) for word in command], check=True)
             ours = numpy.moveaxis(read(output)[0], -1, 0)
-        image = torch.from_numpy(read(path)[0].astype(numpy.float32))[None, None].to(args.device)
+        image = torch.from_numpy(read(path)[0].astype(numpy.float32, order="C"))[None, None].to(args.device)
         theirs = mindssc(image, 1, 2, device=args.device)[0].cpu().numpy().astype(float)
         off = numpy.abs(ours - theirs[channels()])
         rows[kind] = {
