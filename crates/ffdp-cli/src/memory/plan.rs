@@ -317,7 +317,7 @@ impl Plan {
                 text,
                 "{:<12}{:<8}{:<17}{:>11}  {device:>13}{cuts}",
                 level.stage,
-                level.shrink,
+                (100.0 * level.shrink).round() / 100.0,
                 format!("{x} x {y} x {z}"),
                 gigabytes(level.host_bytes),
             );
