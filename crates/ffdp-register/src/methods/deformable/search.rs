@@ -45,6 +45,11 @@ impl<P: Space> LineSteps<P, Steepest> {
 }
 
 impl<P: Space, D: Direction<P>> LineSteps<P, D> {
+    /// The same, that end where the gradient is so short (see [`Minimizer::until`]).
+    pub fn until(self, gradient_norm: f64) -> Self {
+        Self { search: self.search.until(gradient_norm), ..self }
+    }
+
     /// Where they have led.
     pub fn at(&self) -> &P {
         self.search.at()
