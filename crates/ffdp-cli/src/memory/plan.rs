@@ -175,7 +175,7 @@ impl Plan {
     /// The plan of valid settings on a device, whose results take so much of the disk.
     ///
     /// # Errors
-    /// Where a device cannot hold a shard at work.
+    /// Where a device cannot hold a shard at work, or all shards of a method that keeps them there.
     pub fn new(
         settings: &Settings,
         sizes: &Sizes,
