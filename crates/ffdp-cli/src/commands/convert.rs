@@ -48,7 +48,7 @@ pub struct ConvertArguments {
 /// What an image is described by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FeatureChoice {
-    /// Structure of neighbourhoods: the twelve channels of MIND-SSC as published, radius 1 and dilation 2; intensities as they are.
+    /// Structure of neighbourhoods: the twelve channels of MIND-SSC as published, radius 1 and dilation 2.
     Mind,
 }
 
