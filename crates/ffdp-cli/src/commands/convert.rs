@@ -40,15 +40,16 @@ pub struct ConvertArguments {
     /// each, float32.
     #[arg(long, value_name = "NAME", value_enum)]
     pub features: Option<FeatureChoice>,
-    /// Device to compute --features on. It must be compiled in.
-    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value = DeviceChoice::AUTO, requires = "features")]
-    pub device: DeviceChoice,
+    // No default value: finding the fastest device would start the drivers of GPUs, whatever is converted.
+    /// Device to compute --features on [default: the fastest]. It must be compiled in.
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", requires = "features")]
+    pub device: Option<DeviceChoice>,
 }
 
 /// What an image is described by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FeatureChoice {
-    /// Structure of neighbourhoods: the twelve channels of MIND-SSC as published, radius 1 and dilation 2; intensities as they are.
+    /// Structure of neighbourhoods: the twelve channels of MIND-SSC as published, radius 1 and dilation 2.
     Mind,
 }
 
@@ -125,7 +126,7 @@ fn write_features(
     features: FeatureChoice,
     [input, output]: [&Path; 2],
     reading: Reading,
-    device: DeviceChoice,
+    device: Option<DeviceChoice>,
 ) -> Result<()> {
     let printer = Printer::new(false, false);
     let image = image(input, reading, printer)?;
@@ -133,6 +134,6 @@ fn write_features(
     Forecast::of_file(output, (DataType::F32.bytes() * values) as u64)
         .check_file("the result", output)?;
     unreadable_by_itk(output, &image.geometry).iter().for_each(|warning| printer.warning(warning));
-    let channels = features.describe(&image, &device.open()?)?;
+    let channels = features.describe(&image, &device.unwrap_or_else(DeviceChoice::best).open()?)?;
     Ok(write_volumes(output, &channels, 0.0)?)
 }
