@@ -14,7 +14,7 @@ const TRAINING: &[(&str, &[&str])] = &[
     ("progress", &["stderr"]),
     ("schedule", &[]),
     ("optimizer", &[]),
-    ("arguments", &["settings", "user_flags"]),
+    ("arguments", &["folder", "settings", "user_flags"]),
     ("journal", &["folder", "stderr"]),
     ("data", &["settings"]),
     ("checkpoint", &["data", "folder", "journal"]),
@@ -23,6 +23,10 @@ const TRAINING: &[(&str, &[&str])] = &[
     ("pictures", &["data", "folder", "journal", "settings"]),
     ("objective", &["data", "settings"]),
     ("model", &["data", "metrics", "objective", "pictures", "stderr"]),
+    (
+        "rehearsal",
+        &["arguments", "data", "model", "objective", "optimizer", "run", "settings", "team"],
+    ),
     (
         "train",
         &[
@@ -35,6 +39,7 @@ const TRAINING: &[(&str, &[&str])] = &[
             "objective",
             "optimizer",
             "progress",
+            "rehearsal",
             "run",
             "schedule",
             "settings",
@@ -71,23 +76,47 @@ const ARROWS: &[(&str, &[&str])] = &[
 const NETWORKS: &[(&str, &[&str])] = &[
     ("ops", &[]),
     ("layers", &["ops"]),
+    ("pieces", &[]),
     ("padding", &["layers"]),
     ("spline_head", &["layers", "ops"]),
     ("activations", &["ops", "parallel"]),
     ("sharded", &["activations", "layers", "parallel", "error"]),
     (
         "transmorph",
-        &["spline_head", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],
+        &[
+            "spline_head",
+            "sharded",
+            "activations",
+            "padding",
+            "pieces",
+            "layers",
+            "ops",
+            "parallel",
+            "error",
+        ],
     ),
     (
         "voxelmorph",
-        &["spline_head", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],
+        &[
+            "spline_head",
+            "sharded",
+            "activations",
+            "padding",
+            "pieces",
+            "layers",
+            "ops",
+            "parallel",
+            "error",
+        ],
     ),
     (
         "affine",
         &["voxelmorph", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],
     ),
-    ("network", &["affine", "transmorph", "voxelmorph", "sharded", "ops", "parallel", "error"]),
+    (
+        "network",
+        &["affine", "transmorph", "voxelmorph", "sharded", "pieces", "ops", "parallel", "error"],
+    ),
 ];
 
 /// What the modules of `ffdp-kit` may import, besides themselves.
@@ -97,6 +126,7 @@ const KIT: &[(&str, &[&str])] = &[
     ("half", &[]),
     ("dense", &[]),
     ("kernels", &[]),
+    ("rehearsal", &[]),
     // So does this one's.
     ("real", &["half", "__by_dtype"]),
     ("adapters", &[]),

@@ -223,7 +223,7 @@ def main():
         row = run_row(args, flags)
         if not row:
             continue
-        row = {"name": name, "method": method, "flags": flags, "device": args.device, "cores": os.cpu_count(), **row}
+        row = {"name": name, "method": method, "flags": flags, "device": args.device, "cores": len(os.sched_getaffinity(0)), **row}
         done["rows"].append(row)
         args.output.write_text(json.dumps(done, indent=1) + "\n")
         print(f"{name:28} {row['pairs']} pairs  dice {row['dice']:.4f} (sd {row['dice_sd']:.3f}, worst {row['dice_worst']:.3f}; "

@@ -2,11 +2,13 @@
 
 `run` registers pairs and appends a line of JSON for each row and pair; what stands there is not run again. Every result
 is one displacement file that `ffdp measure` measures, so that all rows are measured by one program. `table` makes a
-measurement of the lines, `plot` the plots of its rows and ours. Packages: requirements.txt, and for FireANTs and
+measurement of the lines, and keeps the other rows of one that is there; `plot` makes the plots of its rows and ours. Packages: requirements.txt, and for FireANTs and
 ConvexAdam pytorch.txt.
 
     scripts/peers/brains_peers.py run --data FOLDER --ffdp target/release/ffdp -o peers.jsonl --rows "PICSL greedy"
     scripts/peers/brains_peers.py table peers.jsonl -o benchmarks/brains-peers.json --device "one NVIDIA H100, 16 cores"
+    scripts/peers/brains_peers.py run --data FOLDER --ffdp target/release/ffdp -o more.jsonl --pairs 2 --rows elastix demons
+    scripts/peers/brains_peers.py table more.jsonl -o benchmarks/brains-peers.json --device "the same, and two cores" --shared
     scripts/peers/brains_peers.py plot benchmarks/brains.json benchmarks/brains-peers.json -o docs/images
 """
 
@@ -49,8 +51,9 @@ def main() -> None:
     table.set_defaults(command=write_table)
     table.add_argument("lines", type=Path, nargs="+")
     table.add_argument("--device", required=True, help="the machine, in words")
+    table.add_argument("--shared", action="store_true", help="with other work: seconds of the processor alone")
     table.add_argument("--note", action="append", default=[])
-    table.add_argument("--recorded-in", default="")
+    table.add_argument("--recorded-in")
     table.add_argument("-o", "--output", type=Path, required=True)
     plot = commands.add_parser("plot", help="Dice over seconds, and over folds")
     plot.set_defaults(command=write_plots)
@@ -246,22 +249,30 @@ def write_table(request: argparse.Namespace) -> None:
     lines = [line for path in request.lines for line in read_lines(path)]
     # A pair that was run twice counts once.
     lines = {(line["row"], line["fixed"], line["moving"]): line for line in lines}.values()
-    rows = [row for name in METHODS if (row := table_row(name, [line for line in lines if line["row"] == name]))]
+    before = json.loads(request.output.read_text()) if request.output.exists() else {"rows": [], "notes": []}
+    rows = {row[0]: row for row in before["rows"]}
+    for name in METHODS:
+        if row := table_row(name, [line for line in lines if line["row"] == name], request.shared):
+            rows[name] = row
+    missing = [name for name in METHODS if name not in rows]
+    notes = NOTES + ([NOT_RUN + ", ".join(missing) + "."] if missing else [])
+    notes += [note for note in before["notes"] if note not in NOTES and not note.startswith(NOT_RUN)]
     measurement = {
         "what": "Other programs on the pairs of brains.json, from scratch, measured by `ffdp measure`",
         "date": datetime.date.today().isoformat(),
-        "recorded_in": request.recorded_in,
+        "recorded_in": before.get("recorded_in", "") if request.recorded_in is None else request.recorded_in,
         "device": request.device,
         "command": [
             "python scripts/peers/brains_peers.py run --data FOLDER --set test --ffdp target/release/ffdp -o peers.jsonl",
-            "python scripts/peers/brains_peers.py table peers.jsonl -o benchmarks/brains-peers.json",
+            "python scripts/peers/brains_peers.py run --data FOLDER --ffdp target/release/ffdp -o more.jsonl --pairs 2 --rows elastix demons",
+            "python scripts/peers/brains_peers.py table peers.jsonl more.jsonl -o benchmarks/brains-peers.json",
         ],
-        "notes": NOTES + request.note,
+        "notes": notes + request.note,
         "columns": COLUMNS,
-        "rows": rows,
+        "rows": list(rows.values()),
     }
     request.output.write_text(json.dumps(measurement, indent=1) + "\n")
-    print(json.dumps(rows, indent=1))
+    print(json.dumps(list(rows.values()), indent=1))
 
 
 NOTES = [
@@ -273,12 +284,12 @@ NOTES = [
     "a GPU that of its pool.",
     "Folds: voxels of the whole map that fold in any of nine stencils, as in brains.json.",
     "ConvexAdam is made for aligned pairs: it starts from the affine map of `ffdp`, which counts in the seconds of a pair.",
-    "Not run on these brains: elastix (with ITK 300 MB of packages), SimpleITK's demons, and ANTs with cross-correlation.",
     "Inverse consistency of these programs was not computed: their inverses were not asked for.",
 ]
+NOT_RUN = "Not run on these brains: "
 
 
-def table_row(name: str, lines: list[dict]) -> list[str] | None:
+def table_row(name: str, lines: list[dict], shared: bool) -> list[str] | None:
     if not lines:
         return None
     column = lambda key: [line[key] for line in lines]
@@ -288,11 +299,11 @@ def table_row(name: str, lines: list[dict]) -> list[str] | None:
     dice, first = column("dice"), lines[0]
     device = first["device"] if first["device"] != "cpu" else f"{first['threads']} cores"
     memory = "memory_gb" if first["device"] == "cpu" else "gpu_memory_gb"
+    seconds = ["", ""] if shared else [typical("register_s", 2), typical("pair_s", 2)]
     return [
         name, first["program"], device, str(len(lines)), mean("dice", 4), f"{statistics.pstdev(dice):.4f}",
         f"{min(dice):.3f}", mean("cortex", 3), mean("deep", 3), mean("hd95_mm", 2), mean("folds", 0),
-        mean("folds_percent", 4), mean("sd_log_jacobian", 3), typical("register_s", 2), typical("pair_s", 2),
-        typical("cpu_s", 0), f"{max(column(memory)):.2f}",
+        mean("folds_percent", 4), mean("sd_log_jacobian", 3), *seconds, typical("cpu_s", 0), f"{max(column(memory)):.2f}",
     ]  # fmt: skip
 
 
@@ -324,7 +335,8 @@ def points_of(path: Path) -> list[dict]:
             "ours": "program" not in row,
             "gpu": not row.get("device", "").endswith("cores"),
             "dice": float(row["Dice"]),
-            "seconds": float(row["a pair (s)"]),
+            # Of a machine that was shared there are none.
+            "seconds": float(row["a pair (s)"]) if row["a pair (s)"] else None,
             "folds": max(float(row["folds (%)"]), NO_FOLDS_PERCENT),
         }
         for row in rows
@@ -336,6 +348,7 @@ def points_of(path: Path) -> list[dict]:
 def plot(points: list[dict], key: str, label: str, file: Path) -> None:
     from matplotlib import pyplot
 
+    points = [point for point in points if point[key] is not None]
     figure, axes = pyplot.subplots(figsize=(8, 5))
     for ours, colour, owner in ((True, "#1f77b4", "ffdp"), (False, "#d62728", "other programs")):
         for gpu, marker, device in ((True, "o", "GPU"), (False, "s", "CPU")):

@@ -14,6 +14,7 @@
 //! | `wgpu_device` | the device of wgpu, on an adapter on which kernels compute what they should | `wgpu` |
 //! | `tensor_cores` | products of small matrices in TF32 | `cube` |
 //! | `keep_kernels` | compiled kernels on disk | `persistence` |
+//! | [`rehearsal`] | other processes of a program that compile its kernels | |
 //! | `testing` | finite differences, comparison, devices, seeded tensors | `testing` |
 //!
 //! `wgpu` and `cuda` choose GPU backends and include `cube`.
@@ -47,6 +48,7 @@ pub mod launch;
 #[cfg(feature = "cube")]
 pub mod march;
 pub mod real;
+pub mod rehearsal;
 #[cfg(feature = "cube")]
 pub mod tensor_cores;
 #[cfg(feature = "testing")]

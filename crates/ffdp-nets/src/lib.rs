@@ -6,6 +6,7 @@
 //! - [`transmorph`]: TransMorph; read `transmorph/mod.rs` first;
 //! - [`voxelmorph`]: VoxelMorph, a U-Net; [`affine`]: a network that aligns before either;
 //! - [`network`]: the choice between them, as it is trained and saved;
+//! - [`pieces`]: a forward pass in pieces that can be computed without each other;
 //! - [`activations`]: activations in parts, on several devices;
 //! - `sharded.rs`: any of the networks on a mesh of devices.
 //!
@@ -18,7 +19,7 @@
 //! network                                one of the networks below, with an alignment or without
 //!   > affine > voxelmorph, transmorph
 //!     > sharded                            layers on a mesh of devices
-//!       > activations, padding > layers    activations in parts; modules
+//!       > activations, padding, pieces > layers    activations in parts; modules
 //!         > ops                            fused layers with hand-derived gradients
 //! ffdp-burn                                warps, losses, meshes of devices
 //! ```
@@ -29,6 +30,7 @@ pub mod layers;
 pub mod network;
 pub mod ops;
 mod padding;
+pub mod pieces;
 mod sharded;
 mod spline_head;
 #[cfg(test)]
@@ -38,5 +40,6 @@ pub mod voxelmorph;
 
 pub use affine::{AffineNet, AffineNetConfig};
 pub use network::{Deformation, DeformationConfig, Network, NetworkConfig};
+pub use pieces::Pieces;
 pub use transmorph::{Resolution, TransMorph, TransMorphConfig, Variant};
 pub use voxelmorph::{VoxelMorph, VoxelMorphConfig};

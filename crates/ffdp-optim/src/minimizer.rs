@@ -66,6 +66,8 @@ pub struct Minimizer<V, D> {
     here: Option<Point<V>>,
     direction: D,
     search: LineSearch,
+    /// The norm of a gradient that ends the search.
+    flat: f64,
     /// No step gains anything any more.
     settled: bool,
     space: PhantomData<V>,
@@ -74,7 +76,13 @@ pub struct Minimizer<V, D> {
 impl<V: Space, D: Direction<V>> Minimizer<V, D> {
     /// A search from a point on. A `direction` that has learnt elsewhere goes on with that.
     pub fn new(at: V, direction: D, search: LineSearch) -> Self {
-        Self { at, here: None, direction, search, settled: false, space: PhantomData }
+        Self { at, here: None, direction, search, flat: 0.0, settled: false, space: PhantomData }
+    }
+
+    /// Ends where Euclid's norm of the gradient is no larger than this. Without it, or with 0, the search ends where no
+    /// step gains anything.
+    pub fn until(self, gradient_norm: f64) -> Self {
+        Self { flat: gradient_norm, ..self }
     }
 
     /// Where it is.
@@ -108,6 +116,7 @@ impl<V: Space, D: Direction<V>> Minimizer<V, D> {
         steps: &Steps,
     ) -> Result<bool, E> {
         self.here(objective)?;
+        self.settled = self.settled || self.is_flat(objective)?;
         if self.settled {
             return Ok(false);
         }
@@ -121,7 +130,15 @@ impl<V: Space, D: Direction<V>> Minimizer<V, D> {
         Ok(moved)
     }
 
-    /// So many steps, or fewer where no further one gains anything: the loss before each.
+    /// Whether the gradient where it is ends the search.
+    fn is_flat<E>(&self, objective: &dyn Objective<V, Error = E>) -> Result<bool, E> {
+        let Some(here) = self.here.as_ref().filter(|_| self.flat > 0.0) else { return Ok(false) };
+        let squared = V::dots(&[[&here.gradient, &here.gradient]]);
+        Ok(squared.map_err(|e| objective.failed(e))?[0].sqrt() <= self.flat)
+    }
+
+    /// So many steps, or fewer where no further one gains anything: the loss before each, and where it has ended. None
+    /// after that.
     ///
     /// # Errors
     /// Those of the objective.
@@ -132,11 +149,9 @@ impl<V: Space, D: Direction<V>> Minimizer<V, D> {
         count: usize,
     ) -> Result<Vec<f64>, E> {
         let mut losses = Vec::with_capacity(count);
-        for _ in 0..count {
+        while losses.len() < count && !self.settled {
             losses.push(self.here(objective)?.loss);
-            if !self.step(objective, steps)? {
-                break;
-            }
+            self.step(objective, steps)?;
         }
         Ok(losses)
     }

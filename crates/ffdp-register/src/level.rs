@@ -11,7 +11,7 @@ use ffdp_image::error::{Error, Result};
 
 /// Something that can be improved by iterations on one level.
 pub trait Solver {
-    /// Does some iterations, at least one, and returns the loss before each of them; fewer than asked
+    /// Does some iterations, at least one the first time, and returns the loss before each of them; fewer than asked
     /// for when nothing more can be gained. Waits for the device at least once, to read the losses.
     ///
     /// # Errors

@@ -7,7 +7,6 @@ use super::labels::LabelChannels;
 use super::landmarks::{Pairs, Sigma};
 use super::level_memory::LevelProblem;
 use super::methods::Stage;
-use super::methods::deformable::stays;
 use super::places::Placement;
 use super::problem::{Content, Problem};
 use super::pyramid::{finest_spacing_mm, level_grids, plane_axis};
@@ -174,11 +173,7 @@ impl Settings {
                 return Ok(());
             }
             placement.check_level(fixed.size, &problem)?;
-            let stays_on_devices = stage.fields().is_some_and(|by| by.keeps_shards_on_devices());
-            if stays_on_devices && placement.is_too_small_for(&problem)? {
-                return Err(stays(stage.name(), fixed.size));
-            }
-            Ok(())
+            stage.check_stays(placement, &problem, fixed.size)
         };
         // The finest level, which takes the most, is the one to be reported.
         let of_stage =

@@ -175,7 +175,7 @@ impl Plan {
     /// The plan of valid settings on a device, whose results take so much of the disk.
     ///
     /// # Errors
-    /// Where a device cannot hold a shard at work.
+    /// Where a device cannot hold a shard at work, or all shards of a method that keeps them there.
     pub fn new(
         settings: &Settings,
         sizes: &Sizes,
@@ -317,7 +317,7 @@ impl Plan {
                 text,
                 "{:<12}{:<8}{:<17}{:>11}  {device:>13}{cuts}",
                 level.stage,
-                level.shrink,
+                (100.0 * level.shrink).round() / 100.0,
                 format!("{x} x {y} x {z}"),
                 gigabytes(level.host_bytes),
             );

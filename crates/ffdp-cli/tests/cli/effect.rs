@@ -133,6 +133,8 @@ fn flags_of_compose_invert_convert_and_info_without_an_effect_are_refused() {
         &["convert", &image, &nifti],
         &[(&["--volume", "2"], &["--volume 2", "more than one volume"])],
     );
+    let idle = ffdp(&["convert", &image, &nifti, "--device", "cpu"]);
+    assert!(idle.code == 1 && idle.stderr.contains("--features"), "{}", idle.stderr);
     are_refused(
         &folder,
         &["info", &affine],

@@ -196,6 +196,14 @@ fn a_person_plans_without_files() {
     let large = peak(&["--size", "256x256x200"]);
     assert_eq!(large, peak(&["--size", "256,256,200", "--spacing", "1"]));
     assert!(large > 4.0 * peak(&["--size", "128"]), "{large}");
+    // The level of a search is 112 voxels long: by 1.714 fewer.
+    let searched = ffdp(&["plan", "--size", "192x160x192", "--preset", "hard"]);
+    searched.succeeded();
+    let words: Vec<Vec<&str>> =
+        searched.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    let level =
+        words.iter().find(|words| words.first() == Some(&"discrete")).expect("a line of the stage");
+    assert_eq!(level[1..7], ["1.71", "112", "x", "93", "x", "112"], "{}", searched.stdout);
     let folder = Folder::new();
     let grid = Geometry::new([40, 30, 20], [1.0, 1.0, 2.0]).expect("positive");
     let image = Volume::new((0..grid.len()).map(|i| i as f32).collect(), grid).expect("it fits");

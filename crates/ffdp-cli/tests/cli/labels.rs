@@ -3,7 +3,7 @@
 use std::fs;
 
 use ffdp_image::image::Volume;
-use ffdp_image::io::images::{read_displacement, write_volumes};
+use ffdp_image::io::images::{read_displacement, read_volumes, write_volume, write_volumes};
 use serde_json::Value;
 
 use crate::register;
@@ -120,6 +120,40 @@ fn channels_of_files_are_those_that_terms_name() {
     let uneven = run("none", &["--channels", &features[0], &moving]);
     assert_eq!(uneven.code, 1);
     assert!(uneven.stderr.contains("2 volumes"), "{}", uneven.stderr);
+}
+
+#[test]
+fn descriptors_are_written_as_channels_that_drive_a_search() {
+    let folder = Folder::new();
+    let pair = write_pair(&folder, 32, 3);
+    let image = |name: &str| folder.path(&format!("{name}.nii.gz"));
+    let Volume { data, geometry } = pair.fixed.image;
+    let data = data.iter().map(|value| -value).collect();
+    let inverted = Volume { data, geometry: geometry.clone() };
+    write_volume(image("inverted"), &inverted).expect("writable");
+    let describe = |name: &str| {
+        let to = image(&format!("{name}_mind"));
+        ffdp(&["convert", &image(name), &to, "--features", "mind"]).succeeded();
+        read_volumes(&to).expect("channels")
+    };
+    let [fixed, moving, inverted] = ["fixed", "moving", "inverted"].map(describe);
+    assert_eq!((fixed.len(), moving.len()), (12, 12));
+    assert!(fixed.iter().all(|channel| channel.geometry.same_grid(&geometry, 1e-3)));
+    // The two neighbours that are most alike have 1 by definition; no channel is that of another.
+    let values = |voxel: usize| fixed.iter().map(move |channel| channel.data[voxel]);
+    for voxel in 0..geometry.len() {
+        assert_eq!(values(voxel).fold(0.0, f32::max), 1.0, "{voxel}");
+        assert!(values(voxel).all(|value| (0.0..=1.0).contains(&value)), "{voxel}");
+    }
+    assert!((1..12).all(|k| fixed[..k].iter().all(|other| other.data != fixed[k].data)));
+    // Differences of the inverted image are those of the image but for their sign, exactly.
+    assert!(fixed.iter().zip(&inverted).all(|(a, b)| a.data == b.data));
+    let (from, to) = (image("fixed"), image("moving"));
+    let described = ["fixed_mind", "moving_mind"].map(image);
+    let search = ["--aligned", "--transform", "discrete", "--features", "mse"];
+    let files = ["-f", &from, "-m", &to, "-o", &folder.path("out"), "-q"];
+    let channels = ["--channels", &described[0], &described[1]];
+    ffdp(&[&["register"], &files[..], &search, &channels].concat()).succeeded();
 }
 
 #[test]

@@ -193,6 +193,26 @@ fn a_run_of_slabs_takes_less_memory_than_one_of_its_images() {
     assert!(at_rest > 0 && Some(at_rest) < cut["shards"].as_u64(), "{cut}");
 }
 
+/// By its plan as well, and before a run begins.
+#[test]
+fn gnk_is_refused_where_shards_would_rest_in_host_memory() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let gnk =
+        ["--transform", "gnk", "--metric", "mse", "--shrink", "1", "--iterations", "1", "--slabs"];
+    let run = |more: &[&str]| {
+        register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &[&gnk[..], more].concat())
+    };
+    // 32^3 voxels of 324 bytes are 10.6 MB, more than there is; one plane of them at work has room.
+    for plan in [&["--plan"][..], &[]] {
+        let refused = run(&[&["--device-memory", "0.01"], plan].concat());
+        assert_eq!(refused.code, 1, "{}", refused.stderr);
+        assert!(refused.stderr.contains("level of gnk"), "{}", refused.stderr);
+        assert!(!folder.has("out/log.jsonl"), "it began");
+    }
+    run(&["--device-memory", "0.1", "--plan"]).succeeded();
+}
+
 /// What once took whole images: SyN slab by slab has its inverse, and the stiff preset goes on in shards.
 #[test]
 fn every_method_goes_slab_by_slab_and_in_shards() {

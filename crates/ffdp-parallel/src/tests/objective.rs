@@ -6,7 +6,7 @@ use ffdp_burn::ops::{
     Accumulation, ControlGrid, DeformImages, DeformMethod, DeformOptions, GaussianOptions,
     HistogramOptions, LnccOptions, Measure, Penalties,
 };
-use ffdp_optim::{Lbfgs, LineSearch, Minimizer, Objective, Point, Space, Steps};
+use ffdp_optim::{Lbfgs, LineSearch, Minimizer, Objective, Point, Space, Steepest, Steps};
 
 const SIZE: [usize; 3] = [9, 12, 10];
 
@@ -290,6 +290,46 @@ fn shards_are_searched_as_the_whole() {
             assert!(after < before, "{method:?} {measure:?}");
             // Six steps whose directions amplify sums in another order.
             assert_close(&format!("{method:?} {measure:?}"), parts, one, 1e-8);
+        }
+    }
+}
+
+#[test]
+fn steepest_descent_of_control_points_ends_where_the_gradient_is_short_enough() {
+    let steps = Steps { first: 0.25, longest: 0.25, shortest: 0.025 };
+    // Where three shards are off by rounding, neither is on the other side of the threshold.
+    const ROUNDING: f64 = 1e-6;
+    let search = |objective: &ShardedObjective<SplineModel>| {
+        Minimizer::new(objective.model().rest(), Steepest, LineSearch::armijo())
+    };
+    for measure in measures() {
+        let mut objective = splines(&with_weights(), measure, 1);
+        let mut free = search(&objective);
+        let mut points = Vec::new();
+        for _ in 0..12 {
+            let Point { loss, gradient } = free.here(&mut objective).unwrap();
+            let squares = to_f64(gradient.0.clone()).into_iter().map(|g| g * g);
+            points.push((squares.sum::<f64>().sqrt(), *loss));
+            if !free.step(&mut objective, &steps).unwrap() {
+                break;
+            }
+        }
+        let lowest = points.iter().map(|(norm, _)| *norm).fold(f64::INFINITY, f64::min);
+        let thresholds =
+            [2.0 * points[0].0, 0.5 * (points[0].0 + lowest), lowest * (1.0 + ROUNDING)];
+        for threshold in thresholds {
+            let first = points.iter().position(|(norm, _)| *norm <= threshold).unwrap();
+            for shards in [1, 3] {
+                let mut objective = splines(&with_weights(), measure, shards);
+                let mut search = search(&objective).until(threshold);
+                let losses = search.iterate(&mut objective, &steps, 30).unwrap();
+                println!("{measure:?} in {shards}: {threshold:.3e} after {first}: {losses:?}");
+                assert_eq!(losses.len(), first + 1, "{measure:?} in {shards}: {points:?}");
+                let off = (losses[first] - points[first].1).abs();
+                assert!(off <= 1e-8, "{measure:?} in {shards}: {losses:?} {points:?}");
+                let again = search.iterate(&mut objective, &steps, 30).unwrap();
+                assert!(again.is_empty(), "{measure:?} in {shards}: it goes on");
+            }
         }
     }
 }

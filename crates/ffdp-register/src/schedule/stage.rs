@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::context::{Estimate, Run, StageResult};
 use crate::level_memory::{LevelMemory, LevelProblem};
-use crate::methods::deformable::FieldMethod;
+use crate::methods::deformable::{FieldMethod, stays};
 use crate::methods::{
     Method, ModelSettings, OwnMethod, OwnModel, Stage, StageInputs, StageMethod, TransformModel,
 };
@@ -104,14 +104,32 @@ impl Stage {
     /// for [`Stage::device_bytes`]. A method that has its images in one piece has them so here, too.
     ///
     /// # Errors
-    /// [`Error::TooLarge`](ffdp_image::Error::TooLarge) when a device cannot hold one shard at work, or that piece.
+    /// [`Error::TooLarge`](ffdp_image::Error::TooLarge) when a device cannot hold one shard at work, or that piece;
+    /// [`Error::Invalid`](ffdp_image::Error::Invalid) when shards would rest in host memory of a method that keeps them on
+    /// devices.
     pub fn takes(
         &self,
         placement: &Placement,
         grids: [&Geometry; 2],
         content: Content,
     ) -> Result<LevelMemory> {
-        placement.takes(&self.problem(grids, content))
+        let problem = self.problem(grids, content);
+        self.check_stays(placement, &problem, grids[0].size)?;
+        placement.takes(&problem)
+    }
+
+    /// Demands that a method which keeps its shards on devices has room for them there.
+    pub(crate) fn check_stays(
+        &self,
+        placement: &Placement,
+        problem: &LevelProblem,
+        size: [usize; 3],
+    ) -> Result<()> {
+        let stays_on_devices = self.fields().is_some_and(|by| by.keeps_shards_on_devices());
+        if stays_on_devices && placement.is_too_small_for(problem)? {
+            return Err(stays(self.name(), size));
+        }
+        Ok(())
     }
 
     /// A level as a device's memory sees it.

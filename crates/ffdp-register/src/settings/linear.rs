@@ -23,7 +23,9 @@ pub struct LinearSettings {
     /// of which are not needed: a level ends where steps become shorter than 0.01 voxels.
     pub levels: Vec<LevelSettings>,
     /// Voxels along the longest axis of the fixed image with which the last level is fine enough, where the levels are
-    /// those of the images and nothing is found after the stage. Default 160: 1.4 mm for a head.
+    /// those of the images and nothing is found after the stage. Default 256: a head of 1 mm ends at full resolution. Coarser
+    /// levels are smoothed, and smoothing moves the optimum of information between two contrasts, of MNI's T1 and T2 by 0.15 mm
+    /// at 1.36 mm.
     pub fine_voxels: usize,
     /// How far the stage may stretch or shrink space, relative to what was found before it: singular values lie in
     /// `1 / stretch..stretch`. Default 2. A stage that ends at this bound has lost the object, and is undone.
@@ -135,7 +137,7 @@ impl Default for LinearSettings {
     fn default() -> Self {
         Self {
             levels: Vec::new(),
-            fine_voxels: 160,
+            fine_voxels: 256,
             stretch: 2.0,
             overlap: 0.5,
             similarity: Similarity::Nmi(MiSettings::default()),
@@ -208,7 +210,7 @@ impl LinearSettings {
         if !self.levels.is_empty() {
             validate_levels(&self.levels)?;
         }
-        in_range("fine_voxels", self.fine_voxels as f64, [16.0, 1e6], "160 is the usual number")?;
+        in_range("fine_voxels", self.fine_voxels as f64, [16.0, 1e6], "256 is the usual number")?;
         in_range("stretch", self.stretch, [1.0, 100.0], "2 is the usual one")?;
         in_range("overlap", self.overlap, [0.0, 1.0], "0.5 is the usual one")?;
         self.similarity.validate()?;

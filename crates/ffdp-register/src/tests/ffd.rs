@@ -6,6 +6,7 @@ use super::{found, mean_distance, mean_error, pair_of, register, warp};
 use crate::{
     LevelSettings, Problem, Registration, Settings, Silent, Similarity, Stage,
     methods::{FfdSettings, GreedySettings, SplineGradient},
+    report::Stop,
     settings::{AdamSettings, OptimizerSettings},
 };
 use ffdp_burn::transform::{BsplineTransform, Composite, Displacement, Step};
@@ -101,6 +102,33 @@ fn the_steepest_descent_of_the_paper_goes_downhill() {
     }
     // Measured: 0.249 of 2.47 before.
     assert!(error < MORE * 0.249, "{error}");
+}
+
+#[test]
+fn a_level_ends_by_the_norm_of_its_gradient_whatever_moves_the_control_points() {
+    let adam = OptimizerSettings::Adam(AdamSettings::default());
+    let ([fixed, moving], _) = waves(SMALL);
+    for optimizer in [OptimizerSettings::Sgd, FfdSettings::default().optimizer, adam] {
+        let of = |gradient_tolerance: f64| {
+            let levels = vec![level(2.0, 12)];
+            let settings = FfdSettings { levels, optimizer, gradient_tolerance, ..of_waves(SMALL) };
+            let result = found(&Problem::new(&fixed, &moving), Stage::Ffd(settings));
+            let level = &result.stages[0].levels[0];
+            (level.losses.clone(), level.stop)
+        };
+        let (free, _) = of(0.0);
+        assert!(free.len() > 1, "{optimizer:?}: {free:?}");
+        // Of no loss that lies between 0 and 1: it ends where it begins.
+        assert_eq!(of(1e6), (vec![free[0]], Stop::Converged), "{optimizer:?}");
+        // Shorter than rounding.
+        assert_eq!(of(1e-12).0, free, "{optimizer:?}");
+    }
+    for gradient_tolerance in [-1.0, f64::NAN] {
+        let stage = Stage::Ffd(FfdSettings { gradient_tolerance, ..FfdSettings::default() });
+        let settings = Settings { stages: vec![stage], ..Settings::default() };
+        let message = settings.validate().expect_err("it means nothing").to_string();
+        assert!(message.contains("gradient_tolerance"), "{message}");
+    }
 }
 
 #[test]

@@ -247,9 +247,9 @@ fn the_last_linear_stage_ends_at_the_resolution_of_the_images() {
     let slices = ([320, 320, 36], [0.72, 0.72, 4.0]);
     for ((size, spacing), stages, stage, expected) in [
         (epi, vec![rigid()], 0, 1.0),
-        (head, vec![rigid()], 0, 1.36),
-        (slices, vec![rigid()], 0, 2.0),
-        (head, vec![rigid(), affine()], 1, 1.36),
+        (head, vec![rigid()], 0, 1.0),
+        (slices, vec![rigid()], 0, 1.25),
+        (head, vec![rigid(), affine()], 1, 1.0),
         (head, vec![rigid(), affine()], 0, 4.0),
         (head, vec![rigid(), affine(), greedy()], 1, 2.0),
     ] {

@@ -8,15 +8,13 @@
 //! repeated run finds its own, sooner than it could rehearse: then there is none. When the real images cannot be read, the
 //! rehearsal ends with the level under way ([`Until`]).
 
-use std::fs;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::available_parallelism;
 
 use ffdp_burn::transform::Composite;
 use ffdp_image::image::{Geometry, LabelMap, Volume};
+use ffdp_kit::rehearsal::{Helper, Note, cores, part};
 use ffdp_parallel::DeviceMesh;
 use ffdp_register::report::{LevelReport, LevelStart, Progress};
 use ffdp_register::{Observer, Register, Registration, Settings, Stage};
@@ -28,7 +26,7 @@ use super::inputs::{Image, Inputs, Labels, Side};
 use super::results::Results;
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
-use crate::hash::{Hash, sha256_of};
+use crate::hash::Hash;
 use crate::label_names::LabelNames;
 use crate::memory::Sizes;
 
@@ -86,23 +84,20 @@ pub fn rehearse(rehearsed: Rehearsed, most: usize) -> bool {
         return false;
     }
     let note = note_of(request, settings);
-    if note.as_ref().is_some_and(|note| note.exists()) {
+    if note.as_ref().is_some_and(Note::exists) {
         return false;
     }
     // Only where what they compile is kept.
     let parts = if note.is_some() { Part::of(settings) } else { Vec::new() };
-    let cores = available_parallelism().map_or(1, usize::from);
-    let most = most.min(cores / CORES);
-    let helpers: Vec<_> = parts.into_iter().take(most).filter_map(Helper::start).collect();
+    let parts = parts.into_iter().take(most.min(cores() / CORES));
+    let helpers: Vec<_> = parts.filter_map(|part| Helper::start(&part.name())).collect();
     let done = Rehearsal::new(rehearsed).and_then(Rehearsal::whole);
     drop(helpers);
     if until.has_come() {
         return false;
     }
     if let (Ok(()), Some(note)) = (done, note) {
-        // Without it the next run rehearses again.
-        let _ = note.parent().map(fs::create_dir_all);
-        let _ = fs::write(note, "");
+        note.write();
     }
     true
 }
@@ -118,9 +113,6 @@ enum Part {
     /// A level of the last stage, from rest.
     Level(usize),
 }
-
-/// Names the part to a helper, which is the same program with the same arguments.
-const PART: &str = "FFDP_REHEARSAL";
 
 impl Part {
     /// All that does not come first anyway, what comes last before the others.
@@ -148,29 +140,9 @@ impl Part {
     }
 }
 
-/// A process that rehearses a part; it is ended with this.
-struct Helper(Child);
-
-impl Helper {
-    fn start(part: Part) -> Option<Self> {
-        let mut command = Command::new(std::env::current_exe().ok()?);
-        command.args(std::env::args_os().skip(1)).env(PART, part.name());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.spawn().ok().map(Self)
-    }
-}
-
-impl Drop for Helper {
-    fn drop(&mut self) {
-        // Its memory on the device is needed now.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Does the part of a rehearsal that this process was started for, if it was.
 pub fn help(request: &RegisterArguments) -> Option<Result<()>> {
-    let part = Part::named(&std::env::var(PART).ok()?)?;
+    let part = Part::named(&part()?)?;
     Some(part.rehearse(request))
 }
 
@@ -199,22 +171,15 @@ impl Part {
     }
 }
 
-/// The file that says that kernels for such a run are kept: of this build of the program, on this device. What depends
-/// on sizes is compiled when it is met. `None` where nothing is kept.
-fn note_of(request: &RegisterArguments, settings: &Settings) -> Option<PathBuf> {
-    if cfg!(not(feature = "persistence")) || request.mesh.first() == DeviceChoice::Wgpu {
-        // Of wgpu the driver compiles, and keeps, or does not.
+/// The note that kernels for such a run are kept. Of wgpu the driver compiles, and keeps, or does not.
+fn note_of(request: &RegisterArguments, settings: &Settings) -> Option<Note> {
+    if request.mesh.first() == DeviceChoice::Wgpu {
         return None;
     }
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
-    let program = std::env::current_exe().and_then(fs::metadata).ok()?;
-    let build = (program.len(), program.modified().ok()?);
     let sides = [&request.fixed_labels, &request.moving_labels];
     let given =
         (request.masked(), sides.map(Option::is_some), &request.channels, request.no_inverse);
-    let run = format!("{build:?} {} {settings:?} {given:?}", request.mesh);
-    Some(cache.join("ffdp/rehearsed").join(sha256_of(&run)))
+    Note::of(&format!("{} {settings:?} {given:?}", request.mesh))
 }
 
 /// Made-up images, and what is done with them.
@@ -323,6 +288,8 @@ fn blob(grid: &Geometry, radius: f32) -> Result<Volume> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use clap::Parser;
     use ffdp_image::io::images::write_volume;
 

@@ -17,6 +17,8 @@ pub(crate) struct ControlSettings {
     pub penalties: SplinePenalties,
     /// Voxels by which control points are displaced, where their gradient is that of differences.
     pub differences: Option<f64>,
+    /// The norm of a gradient that ends a level; 0 for none.
+    pub gradient_tolerance: f64,
 }
 
 /// Where the control points of a level lie: an extent (d, h, w) along the axes of the level's fixed grid.
@@ -26,6 +28,7 @@ pub(super) struct Control {
     pub extent: [usize; 3],
     pub penalties: SplinePenalties,
     pub differences: Option<f64>,
+    pub gradient_tolerance: f64,
 }
 
 /// Voxels by which grids may miss each other: what positions of some hundred voxels lose to rounding.
@@ -61,8 +64,9 @@ impl ControlSettings {
             origin_voxels: level.mm_to_voxel().apply(origin_mm),
             beyond: Beyond::default(),
         };
-        let Self { penalties, differences, .. } = *self;
-        Control { grid, extent: [2, 1, 0].map(points), penalties, differences }
+        let Self { penalties, differences, gradient_tolerance, .. } = *self;
+        let extent = [2, 1, 0].map(points);
+        Control { grid, extent, penalties, differences, gradient_tolerance }
     }
 }
 

@@ -90,7 +90,7 @@ fn deform(
 /// A method that keeps its shards on devices was given one that has no room for them.
 pub(crate) fn stays(name: &str, size: [usize; 3]) -> Error {
     let what = format!(
-        "all shards of a level of {name} must have room on their devices, as each mode depends on all voxels"
+        "all shards of a level of {name} must have room on their devices: each product of its systems takes all voxels"
     );
     let given = format_args!("a level of {size:?} voxels, some of it in host memory");
     Error::invalid(what, given, "use more devices, a coarser last level, or another method")

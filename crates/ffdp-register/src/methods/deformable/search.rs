@@ -27,6 +27,11 @@ impl<P: Space> LineSteps<P> {
         Self { search: Minimizer::new(at, direction, search), steps }
     }
 
+    /// The same, that end where the gradient is so short (see [`Minimizer::until`]).
+    pub fn until(self, gradient_norm: f64) -> Self {
+        Self { search: self.search.until(gradient_norm), ..self }
+    }
+
     /// Where they have led.
     pub fn at(&self) -> &P {
         self.search.at()

@@ -15,7 +15,7 @@ use ffdp_burn::ops::{AdamOptions, Moments, adam};
 use ffdp_burn::transform::BsplineTransform;
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Geometry, Physical};
-use ffdp_optim::{Objective as _, Point};
+use ffdp_optim::{Objective as _, Point, Space as _};
 use ffdp_parallel::deform::{Coefficients, FieldModel, ShardedObjective, SplineModel};
 
 /// A level of control points, from the spline that `fields` are, or on top of what they are.
@@ -53,13 +53,15 @@ pub(super) fn begin(
     let first = descent.learning_rate_voxels;
     let lines = descent.optimizer.lines(first);
     let adam = descent.optimizer.first_order().adam();
+    let flat = control.gradient_tolerance;
     let optimizer: Box<dyn Optimizer<SplineModel>> = match (lines, adam) {
-        (Some(lines), _) => Box::new(LineSteps::new(rest.clone(), lines)),
+        (Some(lines), _) => Box::new(LineSteps::new(rest.clone(), lines).until(flat)),
         (None, Some(options)) => {
-            Box::new(Adam { at: rest.clone(), moments: Moments::default(), options, step: first })
+            let (at, moments) = (rest.clone(), Moments::default());
+            Box::new(Adam { at, moments, options, step: first, flat, settled: false })
         }
         // The gradient itself, which is all that there is without the slopes of voxels.
-        (None, None) => Box::new(LineSteps::new(rest.clone(), Lines::steepest(first))),
+        (None, None) => Box::new(LineSteps::new(rest.clone(), Lines::steepest(first)).until(flat)),
     };
     // Nothing was found beyond what a run was ended with, until there is an iteration.
     let reached = ended.map(|spline| (rest, spline));
@@ -75,6 +77,9 @@ struct Adam {
     moments: Moments,
     options: AdamOptions,
     step: f64,
+    /// The norm of a gradient that ends the search, and whether one has.
+    flat: f64,
+    settled: bool,
 }
 
 impl Optimizer<SplineModel> for Adam {
@@ -84,9 +89,16 @@ impl Optimizer<SplineModel> for Adam {
 
     fn iterate(&mut self, objective: &mut Objective, count: usize) -> Result<Vec<f64>> {
         let mut losses = Vec::with_capacity(count);
-        for _ in 0..count {
+        while losses.len() < count && !self.settled {
             let Point { loss, gradient } = objective.evaluate(&self.at)?;
             losses.push(loss);
+            if self.flat > 0.0 {
+                let squared = Coefficients::dots(&[[&gradient, &gradient]])?[0];
+                self.settled = squared.sqrt() <= self.flat;
+            }
+            if self.settled {
+                break;
+            }
             let step = adam(gradient.0, &mut self.moments, &self.options);
             let length = step.longest.clamp_min(1.0).reshape([1; 5]);
             let moved = step.direction * length.recip().mul_scalar(self.step);
