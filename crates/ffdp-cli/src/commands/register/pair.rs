@@ -387,7 +387,7 @@ fn failed(output: &mut Option<OutputFolder>, failure: &Failure) {
 }
 
 /// What work gives, and how long it took.
-fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
+pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let clock = Instant::now();
     let done = work();
     (done, clock.elapsed().as_secs_f64())

@@ -11,6 +11,7 @@ use ffdp_register::Registration;
 use super::jacobian::log_jacobian;
 use super::{Results, Writing, Written};
 use crate::commands::register::files::Files;
+use crate::commands::register::pair::timed;
 use crate::failure::Result;
 use crate::in_parallel::in_parallel;
 use crate::report::slices::{Panels, Pictures, Quantity};
@@ -26,21 +27,22 @@ impl HeldResult {
     ) -> Result<Written> {
         let clock = Instant::now();
         let grid = &inputs.fixed.geometry;
-        let ((measured, written), pictures) = in_parallel(
+        let (((measured, of_measures), (written, of_files)), (pictures, of_pictures)) = in_parallel(
             || {
                 let written = || {
                     self.write(to.files, grid)?;
                     self.write_jacobian(to, &results.found, grid)
                 };
-                in_parallel(|| self.measured(&results.found, inputs), written)
+                let measured = || timed(|| self.measured(&results.found, inputs));
+                in_parallel(measured, || timed(written))
             },
-            || self.draw(inputs, results),
+            || timed(|| self.draw(inputs, results)),
         );
         written?;
         let [fields, rest] = self.seconds;
         to.printer.detail(&format!(
             "inverse found and displacements read back in {fields:.2} s, what the report shows in {rest:.2} s; then, in \
-             parallel, measures, files and pictures in {:.2} s",
+             parallel, measures ({of_measures:.2} s), files ({of_files:.2} s) and pictures ({of_pictures:.2} s) in {:.2} s",
             clock.elapsed().as_secs_f64()
         ));
         Ok(Written { measured: measured?, pictures: pictures?, processes: Vec::new() })
