@@ -126,7 +126,7 @@ const KIT: &[(&str, &[&str])] = &[
     ("half", &[]),
     ("dense", &[]),
     ("kernels", &[]),
-    ("rehearsal", &[]),
+    ("rehearsal", &["kernels"]),
     // So does this one's.
     ("real", &["half", "__by_dtype"]),
     ("adapters", &[]),

@@ -22,3 +22,8 @@ pub fn keep_kernels() {
     }
     CubeClRuntimeConfig::try_set(config);
 }
+
+/// Whether [`keep_kernels`] was called in time, or a `cubecl.toml` asks for the same.
+pub(crate) fn are_kept() -> bool {
+    CubeClRuntimeConfig::get().compilation.cache
+}

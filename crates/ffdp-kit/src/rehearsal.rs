@@ -10,6 +10,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::available_parallelism;
 
+#[cfg(feature = "persistence")]
+use crate::kernels::are_kept;
+
 /// Names the part to the process that helps.
 const PART: &str = "FFDP_REHEARSAL";
 
@@ -59,9 +62,9 @@ pub struct Note {
 }
 
 impl Note {
-    /// That of what `run` describes, its device included. `None` where nothing is kept.
+    /// That of what `run` describes, its device included; to be asked once the device is open. `None` where nothing is kept.
     pub fn of(run: &str) -> Option<Self> {
-        if cfg!(not(feature = "persistence")) {
+        if !are_kept() {
             return None;
         }
         let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -89,6 +92,11 @@ impl Note {
     }
 }
 
+#[cfg(not(feature = "persistence"))]
+fn are_kept() -> bool {
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
@@ -107,7 +115,7 @@ mod tests {
         fs::write(note("greedy").path, "svf").expect("the folder is there");
         assert!(!note("greedy").exists());
         fs::remove_dir_all(folder.parent().expect("it has one")).expect("it was made above");
-        assert_eq!(Note::of("greedy").is_some(), cfg!(feature = "persistence"));
+        assert_eq!(Note::of("greedy").is_some(), are_kept());
     }
 
     #[cfg(unix)]

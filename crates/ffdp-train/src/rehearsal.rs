@@ -39,8 +39,8 @@ const MOST_HELPERS: usize = 7;
 /// Voxels of the made-up images; with more, planes are left out, since memory of the device is the training's. What
 /// depends on the number of planes is compiled when it is met.
 const MOST_VOXELS: usize = 1 << 21;
-/// Planes that are never left out: a token of the coarsest stage of TransMorph.
-const LEAST_PLANES: usize = 32;
+/// So many planes are left out at a time, and so many stay: to a multiple of these networks pad images, the same number then.
+const PLANES: usize = 32;
 
 /// Settings that decide no kernel.
 const WITHOUT_KERNELS: [&str; 11] = [
@@ -67,7 +67,8 @@ impl Helpers {
     /// Starts them, for a run on one CUDA device ([`TrainingRun::rehearsed`]) that was never rehearsed, where kernels are kept
     /// and cores are many.
     pub fn start(run: &TrainingRun, dataset: &Dataset, team: &Team) -> Self {
-        let note = note_of(run, dataset.size).filter(|note| team.is_one() && !note.exists());
+        let kernels = kernels_of(run, dataset.size).filter(|_| team.is_one());
+        let note = kernels.and_then(|kernels| Note::of(&kernels)).filter(|note| !note.exists());
         let of = if note.is_some() { processes(cores()) } else { 0 };
         let part = |which| Part { which, of, size: dataset.size };
         let running = (0..of).filter_map(|which| Helper::start(&part(which).name()));
@@ -87,12 +88,12 @@ fn processes(cores: usize) -> usize {
     if cores < FEWEST_CORES { 0 } else { ((cores / CORES - 1) | 1).min(MOST_HELPERS) }
 }
 
-/// Of wgpu the driver compiles, and keeps, or does not.
-fn note_of(run: &TrainingRun, size: [usize; 3]) -> Option<Note> {
+/// What decides the kernels of a run. Of wgpu the driver compiles, and keeps, or does not.
+fn kernels_of(run: &TrainingRun, size: [usize; 3]) -> Option<String> {
     let device = run.rehearsed.as_ref().filter(|device| device.starts_with("cuda"))?;
     let mut recipe = file::table(&run.settings);
     recipe.retain(|name, _| !WITHOUT_KERNELS.contains(&name));
-    Note::of(&format!("train {device} {size:?} {recipe}"))
+    Some(format!("train {device} {size:?} {recipe}"))
 }
 
 /// Does the part of a training step that this process was started for, if it was: to be asked before the run is opened.
@@ -176,7 +177,8 @@ impl Part {
 
 /// Fewer planes of images that are large.
 fn shown([x, y, z]: [usize; 3]) -> [usize; 3] {
-    [x, y, z.min((MOST_VOXELS / (x * y)).max(LEAST_PLANES))]
+    let too_many = z.saturating_sub(MOST_VOXELS / (x * y)).next_multiple_of(PLANES);
+    [x, y, z - too_many.min(z.saturating_sub(PLANES) / PLANES * PLANES)]
 }
 
 /// An image of a few intensities and a label, with itself, and random changes where the settings have some.
@@ -298,7 +300,9 @@ mod tests {
     fn large_images_have_fewer_planes() {
         assert_eq!(shown([64; 3]), [64; 3]);
         assert_eq!(shown([128; 3]), [128; 3]);
-        assert_eq!(shown([160, 192, 224]), [160, 192, 68]);
+        assert_eq!(shown([160, 192, 224]), [160, 192, 64]);
+        assert_eq!(shown([182, 218, 182]), [182, 218, 54]);
+        assert_eq!(shown([400, 400, 33]), [400, 400, 33]);
         assert_eq!(shown([512; 3]), [512, 512, 32]);
         assert_eq!(shown([512, 512, 8]), [512, 512, 8]);
     }
@@ -311,22 +315,23 @@ mod tests {
 
     #[test]
     fn a_run_is_noted_by_what_decides_kernels() {
-        let run = |settings: Settings, device: &str| TrainingRun {
-            rehearsed: Some(device.to_string()),
-            ..TrainingRun::begin(settings, std::path::Path::new("/no/such/folder"))
-                .expect("settings")
+        let kernels = |settings: Settings, device: &str| {
+            let folder = std::path::Path::new("/no/such/folder");
+            let run = TrainingRun::begin(settings, folder).expect("settings");
+            kernels_of(&TrainingRun { rehearsed: Some(device.to_string()), ..run }, [64; 3])
         };
-        let note = |settings, device: &str| {
-            let note = note_of(&run(settings, device), [64; 3]);
-            note.map(|note| format!("{note:?}"))
-        };
-        assert!(["cpu", "wgpu"].iter().all(|device| note(Settings::default(), device).is_none()));
-        let plain = note(Settings::default(), "cuda:0");
-        assert_eq!(plain.is_some(), cfg!(feature = "persistence"));
-        assert_eq!(note(Settings { seed: 5, epochs: 40, ..Settings::default() }, "cuda:0"), plain);
-        if plain.is_some() {
-            assert_ne!(note(Settings { affine: true, ..Settings::default() }, "cuda:0"), plain);
-            assert_ne!(note(Settings::default(), "cuda:1"), plain);
+        let plain = Settings::default;
+        assert!(["cpu", "wgpu"].iter().all(|device| kernels(plain(), device).is_none()));
+        let expected = kernels(plain(), "cuda:0").expect("a CUDA device");
+        let same = Settings { seed: 5, epochs: 40, learning_rate: 1e-5, keep: 7, ..plain() };
+        assert_eq!(kernels(same, "cuda:0"), Some(expected.clone()));
+        for other in [Settings { affine: true, ..plain() }, Settings { batch: 2, ..plain() }] {
+            assert_ne!(kernels(other, "cuda:0"), Some(expected.clone()));
         }
+        assert_ne!(kernels(plain(), "cuda:1"), Some(expected));
+        let names = file::table(&plain());
+        let unknown = WITHOUT_KERNELS.iter().filter(|name| !names.contains_key(**name));
+        // Settings that have no value by default are in no table.
+        assert!(unknown.eq(&["patience", "pairs", "data"]));
     }
 }

@@ -8,8 +8,11 @@ use rayon::prelude::*;
 use super::geometry::Geometry;
 use super::moved_labels::{EXACT_IN_F32, MovedLabels};
 use super::planes::{Planes, SWEEP, runs};
-use super::volume::{Volume, check_len, check_shape, tensor_shape, upload};
+use super::volume::{Volume, check_len, check_shape, tensor_shape, upload_each};
 use crate::error::{Error, Result};
+
+/// Labels that one thread looks at.
+const PART: usize = 1 << 16;
 
 /// The distinct labels other than 0 of a map that is read plane by plane, in ascending order.
 ///
@@ -49,16 +52,24 @@ impl LabelMap {
 
     /// The distinct labels other than 0, in ascending order.
     pub fn ids(&self) -> Vec<i32> {
-        let mut ids = BTreeSet::new();
-        let mut last = 0;
-        // Labels come in runs: look a label up only where it changes.
-        for &label in self.data.iter().filter(|&&label| label != 0) {
-            if label != last {
-                ids.insert(label);
-                last = label;
-            }
-        }
-        ids.into_iter().collect()
+        let of_part = |part: &[i32]| {
+            // Labels come in runs: look a label up only where it changes.
+            part.chunk_by(|a, b| a == b).map(|run| run[0]).collect::<BTreeSet<i32>>()
+        };
+        let all = self.data.par_chunks(PART).map(of_part).reduce(BTreeSet::new, |mut all, more| {
+            all.extend(more);
+            all
+        });
+        all.into_iter().filter(|&label| label != 0).collect()
+    }
+
+    /// Whether f32 has all labels.
+    fn is_exact_in_f32(&self) -> bool {
+        let part = |part: &[i32]| {
+            // Without an end before the last, in lanes.
+            part.iter().fold(0, |most, label| label.unsigned_abs().max(most)) <= EXACT_IN_F32
+        };
+        self.data.par_chunks(PART).all(part)
     }
 
     /// The labels of `ids` as intensities, all others 0: those that drive a registration.
@@ -80,12 +91,13 @@ impl LabelMap {
     /// # Errors
     /// [`Error::Invalid`] for a label beyond 2^24, which f32 would round.
     pub fn to_float_tensor(&self, device: &Device) -> Result<Tensor<5>> {
-        if let Some(&label) = self.data.iter().find(|l| l.unsigned_abs() > EXACT_IN_F32) {
+        if !self.is_exact_in_f32() {
+            let label = self.data.iter().find(|label| label.unsigned_abs() > EXACT_IN_F32);
+            let label = label.expect("one is beyond");
             let what = "labels must not exceed 2^24 in magnitude to be exact as f32";
             return Err(Error::invalid(what, label, "renumber the labels"));
         }
-        let values: Vec<f32> = self.data.iter().map(|&label| label as f32).collect();
-        Ok(upload(values, tensor_shape(&self.geometry), device))
+        Ok(upload_each(&self.data, |label| label as f32, tensor_shape(&self.geometry), device))
     }
 
     /// The labels as an f32 tensor `[1, 1, D, H, W]` that samplers may move, and what its values stand for:
@@ -94,12 +106,13 @@ impl LabelMap {
     /// # Errors
     /// [`Error::Invalid`] for more than 2^24 different labels.
     pub fn to_movable_tensor(&self, device: &Device) -> Result<(Tensor<5>, MovedLabels)> {
-        if self.data.iter().all(|label| label.unsigned_abs() <= EXACT_IN_F32) {
+        if self.is_exact_in_f32() {
             return Ok((self.to_float_tensor(device)?, MovedLabels::Themselves));
         }
         let meaning = MovedLabels::of(&self.ids())?;
-        let values: Vec<f32> = self.data.par_iter().map(|label| meaning.number(*label)).collect();
-        Ok((upload(values, tensor_shape(&self.geometry), device), meaning))
+        let shape = tensor_shape(&self.geometry);
+        let tensor = upload_each(&self.data, |label| meaning.number(label), shape, device);
+        Ok((tensor, meaning))
     }
 
     /// The label map whose voxels are `tensor`, `[1, 1, D, H, W]`, of any integer type.

@@ -23,9 +23,9 @@ pub fn upload(values: Vec<f32>, dims: [usize; 5], device: &Device) -> Tensor<5> 
 ///
 /// # Panics
 /// As [`upload`].
-pub fn upload_each(
-    values: &[f32],
-    value: impl Fn(f32) -> f32 + Sync,
+pub fn upload_each<T: Copy + Sync>(
+    values: &[T],
+    value: impl Fn(T) -> f32 + Sync,
     dims: [usize; 5],
     device: &Device,
 ) -> Tensor<5> {
@@ -41,9 +41,9 @@ fn sent_whole(values: Vec<f32>, device: &Device) -> Tensor<1> {
 
 /// Many values through memory that the device reads by itself, which all cores fill: from any other a driver copies
 /// them with one core. `None` where there are few, or no such memory.
-fn sent_in_parts(
-    values: &[f32],
-    value: impl Fn(f32) -> f32 + Sync,
+fn sent_in_parts<T: Copy + Sync>(
+    values: &[T],
+    value: impl Fn(T) -> f32 + Sync,
     device: &Device,
 ) -> Option<Tensor<1>> {
     if *device == Device::flex() || !(SENT + 1..MOST_SENT).contains(&values.len()) {

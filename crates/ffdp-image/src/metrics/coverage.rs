@@ -61,24 +61,35 @@ impl<'a> Coverage<'a> {
 
     /// Which fixed voxels lie inside the moving image, at least so many fixed voxels from its border.
     pub fn inside(&self, margin: f64) -> Vec<bool> {
+        let holds = self.holds(margin);
+        let voxels = (0..self.count()).into_par_iter();
+        voxels.map(|offset| holds(self.position(offset))).collect()
+    }
+
+    /// Whether a position in voxels of the moving grid lies there.
+    fn holds(&self, margin: f64) -> impl Fn([f64; 3]) -> bool + Sync {
         let rows = self.map.rows();
-        let margins: [f64; 3] = std::array::from_fn(|i| match self.moving[i] {
-            1 => 0.0,
-            _ => margin * rows[i][..3].iter().map(|v| v * v).sum::<f64>().sqrt(),
+        let within: [_; 3] = std::array::from_fn(|i| {
+            let margin = match self.moving[i] {
+                1 => 0.0,
+                _ => margin * rows[i][..3].iter().map(|v| v * v).sum::<f64>().sqrt(),
+            };
+            margin - ROUNDING..=self.moving[i] as f64 - 1.0 - margin + ROUNDING
         });
-        let holds = |offset: usize| {
-            let q = self.position(offset);
-            (0..3).all(|i| {
-                let last = self.moving[i] as f64 - 1.0;
-                (margins[i] - ROUNDING..=last - margins[i] + ROUNDING).contains(&q[i])
-            })
-        };
-        (0..self.count()).into_par_iter().map(holds).collect()
+        move |q| (0..3).all(|i| within[i].contains(&q[i]))
     }
 
     /// The voxels that a [`SimilarityMeasures`](super::SimilarityMeasures) compares.
     pub fn compared(&self) -> Compared {
-        Compared { inside: self.inside(0.0), windows: self.inside(Compared::REACH) }
+        let [near, far] = [0.0, Compared::REACH].map(|margin| self.holds(margin));
+        let (mut inside, mut windows) = (Vec::new(), Vec::new());
+        let both = (0..self.count()).into_par_iter().map(|offset| {
+            let position = self.position(offset);
+            let is_inside = near(position);
+            (is_inside, is_inside && far(position))
+        });
+        both.unzip_into_vecs(&mut inside, &mut windows);
+        Compared { inside, windows }
     }
 
     /// Adds to values that were read with 0 outside what a `background` there would have added.
@@ -125,6 +136,9 @@ mod tests {
             let expected = [-500.0, 0.0, 0.0, 0.0, -500.0, -1000.0][offset % 6];
             assert_eq!(value, expected, "{offset}");
         }
+        let compared = coverage.compared();
+        let windows = coverage.inside(Compared::REACH);
+        assert!(compared == Compared { inside, windows });
         let margin = coverage.inside(1.0);
         assert!(
             (0..72)

@@ -53,7 +53,9 @@ fn correlation([fm, ff, mm]: [f64; 3]) -> f64 {
 /// Smallest and largest value.
 fn extremes(image: &[f32]) -> [f32; 2] {
     let more = |[low, high]: [f32; 2], &v: &f32| [low.min(v), high.max(v)];
-    image.iter().fold([f32::INFINITY, f32::NEG_INFINITY], more)
+    let nothing = [f32::INFINITY, f32::NEG_INFINITY];
+    let parts = image.par_chunks(CHUNK).map(|part| part.iter().fold(nothing, more));
+    parts.reduce(|| nothing, |[low, high], [lower, higher]| [low.min(lower), high.max(higher)])
 }
 
 /// Mean squared difference of two images.

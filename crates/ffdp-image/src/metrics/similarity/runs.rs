@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::information::JointHistogram;
 use super::local::{local_ncc_sum, square_sum};
 use super::windows::Windows;
-use super::{centred, check_length, correlation, extremes, sums};
+use super::{CHUNK, centred, check_length, correlation, extremes, sums};
 use crate::Result;
 use crate::image::Volume;
 
@@ -60,7 +60,13 @@ impl SimilarityMeasures {
     /// [`Error::Shape`](crate::Error::Shape) when they differ in size.
     pub fn of(fixed: &Volume, moved: &Volume, compared: &Compared) -> Result<Self> {
         let planes = PairPlanes { fixed: &fixed.data, moved: &moved.data, compared };
-        Self::of_runs(fixed.geometry.size, |add| add(planes))
+        planes.check()?;
+        let covered = planes.covered();
+        let mut extent = Extent::default();
+        extent.add(planes, &covered);
+        let mut products = Products::new(fixed.geometry.size, &extent);
+        products.add(planes, &covered);
+        Ok(products.measures())
     }
 
     /// The same of images on a grid of `size` (x, y, z) that come in runs of planes: `sweep` hands all runs to its
@@ -73,10 +79,14 @@ impl SimilarityMeasures {
         mut sweep: impl FnMut(&mut dyn FnMut(PairPlanes) -> Result<()>) -> Result<()>,
     ) -> Result<Self> {
         let mut extent = Extent::default();
-        sweep(&mut |planes| extent.add(planes))?;
+        sweep(&mut |planes| {
+            planes.check()?;
+            extent.add(planes, &planes.covered());
+            Ok(())
+        })?;
         let mut products = Products::new(size, &extent);
         sweep(&mut |planes| {
-            products.add(planes);
+            products.add(planes, &planes.covered());
             Ok(())
         })?;
         Ok(products.measures())
@@ -84,11 +94,28 @@ impl SimilarityMeasures {
 }
 
 impl PairPlanes<'_> {
-    /// The voxels of both images that both cover.
+    fn check(&self) -> Result<()> {
+        let Compared { inside, windows } = self.compared;
+        let lengths = [self.moved.len(), inside.len(), windows.len()];
+        lengths.into_iter().try_for_each(|length| check_length(self.fixed.len(), length))
+    }
+
+    /// The voxels of both images that both cover. They are counted first, so that all cores write them in place.
     fn covered(&self) -> [Vec<f32>; 2] {
+        let inside = self.compared.inside.par_chunks(CHUNK);
+        let count = |inside: &[bool]| inside.iter().filter(|inside| **inside).count();
+        let counts: Vec<usize> = inside.clone().map(count).collect();
         [self.fixed, self.moved].map(|image| {
-            let voxels = image.par_iter().zip(&self.compared.inside);
-            voxels.filter(|(_, inside)| **inside).map(|(value, _)| *value).collect()
+            let mut covered = vec![0.0; counts.iter().sum()];
+            let mut rest = &mut covered[..];
+            let parts: Vec<&mut [f32]> =
+                counts.iter().map(|&n| rest.split_off_mut(..n).expect("so many")).collect();
+            let voxels = image.par_chunks(CHUNK).zip(inside.clone());
+            parts.into_par_iter().zip(voxels).for_each(|(part, (image, inside))| {
+                let covered = image.iter().zip(inside).filter(|(_, inside)| **inside);
+                part.iter_mut().zip(covered).for_each(|(to, (value, _))| *to = *value);
+            });
+            covered
         })
     }
 }
@@ -119,25 +146,19 @@ impl Default for Extent {
 }
 
 impl Extent {
-    fn add(&mut self, planes: PairPlanes) -> Result<()> {
-        let PairPlanes { fixed, moved, compared } = planes;
-        check_length(fixed.len(), moved.len())?;
-        check_length(fixed.len(), compared.inside.len())?;
-        check_length(fixed.len(), compared.windows.len())?;
+    fn add(&mut self, planes: PairPlanes, [of_fixed, of_moved]: &[Vec<f32>; 2]) {
+        let PairPlanes { fixed, moved, .. } = planes;
         let lowest = fixed.par_iter().copied().reduce(|| f32::INFINITY, f32::min);
         self.lowest = self.lowest.min(lowest);
         self.voxels += fixed.len();
-        let [of_fixed, of_moved] = planes.covered();
         self.covered += of_fixed.len();
-        let sums = sums(&of_fixed, &of_moved, |f, m| [f, m]);
-        for (k, (all, covered)) in [(fixed, &of_fixed), (moved, &of_moved)].into_iter().enumerate()
-        {
+        let sums = sums(of_fixed, of_moved, |f, m| [f, m]);
+        for (k, (all, covered)) in [(fixed, of_fixed), (moved, of_moved)].into_iter().enumerate() {
             self.square_sums[k] += square_sum(all);
             self.sums[k] += sums[k];
             let ([low, high], [lower, higher]) = (self.extremes[k], extremes(covered));
             self.extremes[k] = [low.min(lower), high.max(higher)];
         }
-        Ok(())
     }
 }
 
@@ -164,11 +185,10 @@ impl Products {
         }
     }
 
-    fn add(&mut self, planes: PairPlanes) {
-        let [fixed, moved] = planes.covered();
-        let more = centred(&fixed, &moved, self.means);
+    fn add(&mut self, planes: PairPlanes, [fixed, moved]: &[Vec<f32>; 2]) {
+        let more = centred(fixed, moved, self.means);
         self.centred.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
-        self.histogram.add(&fixed, &moved);
+        self.histogram.add(fixed, moved);
         let PairPlanes { fixed, moved, compared } = planes;
         let counts = fixed.par_iter().zip(&compared.windows);
         let counts = counts.map(|(&value, &inside)| inside && value > self.lowest).collect();
@@ -298,6 +318,18 @@ mod tests {
         let none = Compared { inside: vec![false; 504], windows: vec![false; 504] };
         let found = SimilarityMeasures::of(&fixed, &moved, &none).expect("one size");
         assert!([found.ncc, found.local_ncc_foreground, found.nmi].iter().all(|v| v.is_nan()));
+    }
+
+    #[test]
+    fn voxels_that_are_covered_keep_their_order_in_chunks() {
+        let size = [60, 50, 45];
+        let (fixed, moved, compared) = (image(size, 0.1), image(size, 0.13), most(size));
+        assert!(fixed.data.len() > 2 * CHUNK);
+        let planes = PairPlanes { fixed: &fixed.data, moved: &moved.data, compared: &compared };
+        for (image, covered) in [&fixed, &moved].into_iter().zip(planes.covered()) {
+            let voxels = image.data.iter().zip(&compared.inside).filter(|(_, inside)| **inside);
+            assert!(voxels.map(|(value, _)| value).eq(&covered));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::codes::{Codes, is_surface};
+use super::codes::{Codes, surface_of};
 use super::rows::Rows;
 use crate::metrics::distance_transform::Planes;
 
@@ -55,8 +55,7 @@ impl Directed {
             let mut left = ROWS_PER_CORNER * nx * nz;
             let mut found = Slice::default();
             for z in 0..nz {
-                let codes = from.row(y, z).iter().enumerate();
-                for (x, &code) in codes.filter(|&(_, &code)| is_surface(code)) {
+                for (x, code) in surface_of(from.row(y, z)) {
                     match rows.squared_distance([x, y, z], &mut left) {
                         Some(squared) => found.elements.push((squared.sqrt(), code)),
                         None => found.far.push((x, z, code)),

@@ -23,6 +23,7 @@ mod surfel;
 #[cfg(test)]
 mod tests;
 
+use rayon::join;
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -132,8 +133,8 @@ struct Pair<'a> {
 impl Pair<'_> {
     fn measure(&self, id: i32, within: Box3) -> LabelSurface {
         let [fixed, moved] = self.maps.map(|map| Codes::of(id, map, self.size, within));
-        let there = Directed::between(&fixed, &moved, self.spacing, &self.areas);
-        let back = Directed::between(&moved, &fixed, self.spacing, &self.areas);
+        let between = |from, to| Directed::between(from, to, self.spacing, &self.areas);
+        let (there, back) = join(|| between(&fixed, &moved), || between(&moved, &fixed));
         let larger = |measure: &dyn Fn(&Directed) -> f64| measure(&there).max(measure(&back));
         LabelSurface {
             id,

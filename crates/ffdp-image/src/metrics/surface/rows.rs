@@ -5,7 +5,7 @@
 
 use rayon::prelude::*;
 
-use super::codes::Codes;
+use super::codes::{Codes, is_surface};
 
 /// No surface in this row.
 const NONE: u32 = u32::MAX;
@@ -24,7 +24,7 @@ impl Rows {
         let mut steps = vec![NONE; codes.data.len()];
         steps.par_chunks_mut(nx * ny).enumerate().for_each(|(z, plane)| {
             for (y, row) in plane.chunks_mut(nx).enumerate() {
-                sweep(row, (z * ny + y) * nx, codes);
+                sweep(row, codes.row(y, z));
             }
         });
         Self { steps, size: codes.size, spacing }
@@ -77,10 +77,10 @@ impl Rows {
     }
 }
 
-fn sweep(row: &mut [u32], start: usize, codes: &Codes) {
+fn sweep(row: &mut [u32], codes: &[u8]) {
     let mut far = NONE;
-    for (x, steps) in row.iter_mut().enumerate() {
-        far = if codes.is_surface(start + x) { 0 } else { far.saturating_add(1) };
+    for (steps, &code) in row.iter_mut().zip(codes) {
+        far = if is_surface(code) { 0 } else { far.saturating_add(1) };
         *steps = far;
     }
     let mut far = NONE;
