@@ -38,7 +38,7 @@ pub(super) fn check(
         if stores { check_bf16(device) } else { Ok(()) }
     })?;
     settings.check_room(placement, &grids, content)?;
-    check_channels(problem, settings)?;
+    settings.check_channels(problem.image_channels())?;
     driving_labels(problem, settings)?;
     driving_landmarks(problem, settings)?;
     check_start(&problem.initial, settings, &grids)
@@ -74,24 +74,6 @@ fn check_start(initial: &Composite, settings: &Settings, grids: &[Geometry; 2]) 
         overlap_percent,
         required_percent: MINIMUM_OVERLAP_PERCENT,
     })
-}
-
-/// Demands the channels that similarities name.
-fn check_channels(problem: &Problem, settings: &Settings) -> Result<()> {
-    let channels = problem.image_channels();
-    for stage in &settings.stages {
-        let needed = stage.method().similarity().loss().least_channels();
-        if needed > channels {
-            let what = format!(
-                "the similarity of {} names channel {}, counted from 0: both images must have it",
-                stage.name(),
-                needed - 1
-            );
-            let fix = "give more channels (--channels FIXED MOVING), or name others in its terms";
-            return Err(Error::invalid(what, format_args!("{channels} of each image"), fix));
-        }
-    }
-    Ok(())
 }
 
 /// The labels of a problem, if there are any and they count.
@@ -179,6 +161,27 @@ impl Settings {
         let of_stage =
             |stage: &Stage| stage.levels().iter().rev().try_for_each(|level| check(stage, level));
         self.stages.iter().try_for_each(of_stage)
+    }
+
+    /// Demands the channels that similarities name of images that have so many, the image itself counted.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for the first stage that names one which is not there.
+    pub fn check_channels(&self, channels: usize) -> Result<()> {
+        for stage in &self.stages {
+            let needed = stage.method().similarity().loss().least_channels();
+            if needed > channels {
+                let what = format!(
+                    "the similarity of {} names channel {}, counted from 0: both images must have it",
+                    stage.name(),
+                    needed - 1
+                );
+                let fix = "give more channels (--channels FIXED MOVING, or fixed_channels and moving_channels of a \
+                           list), or name others in its terms";
+                return Err(Error::invalid(what, format_args!("{channels} of each image"), fix));
+            }
+        }
+        Ok(())
     }
 }
 

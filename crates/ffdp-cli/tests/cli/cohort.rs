@@ -3,7 +3,8 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use ffdp_image::io::images::{read_displacement, read_volume, write_volume};
+use ffdp_image::image::Volume;
+use ffdp_image::io::images::{read_displacement, read_volume, write_volume, write_volumes};
 use serde_json::Value;
 
 use crate::support::{Folder, ProcessOutput, ffdp, write_pair};
@@ -35,13 +36,13 @@ fn register(list: &str, out: &str, more: &[&str]) -> ProcessOutput {
 }
 
 /// The pair alone.
-fn alone(folder: &Folder, name: &str, out: &str) {
+fn alone(folder: &Folder, name: &str, out: &str, more: &[&str]) {
     let file = |file: &str| folder.path(&format!("{name}/{file}.nii.gz"));
     let (fixed, moving) = (file("fixed"), file("moving"));
     let labels = [file("fixed_labels"), file("moving_labels")];
     let labels = ["--fixed-labels", &labels[0], "--moving-labels", &labels[1]];
     let images = ["register", "-f", &fixed, "-m", &moving, "-o", out];
-    ffdp(&[&images, &labels[..], &LEVELS].concat()).succeeded();
+    ffdp(&[&images, &labels[..], &LEVELS, more].concat()).succeeded();
 }
 
 /// Every bit of the results of a pair.
@@ -69,7 +70,7 @@ fn a_cohort_gives_the_bits_of_separate_runs() {
     register(&list, &two, &["--devices", "cpu,cpu", "-q"]).succeeded();
     for name in PAIRS {
         let single = folder.path(&format!("single-{name}"));
-        alone(&folder, name, &single);
+        alone(&folder, name, &single, &[]);
         let expected = results(&single);
         assert!(results(&format!("{out}/{name}")) == expected, "{name}");
         assert!(results(&format!("{two}/{name}")) == expected, "{name}, two at a time");
@@ -91,6 +92,76 @@ fn a_cohort_gives_the_bits_of_separate_runs() {
         assert!(picture.starts_with(b"\x89PNG"), "{name}");
     }
     assert!(!folder.has("single-a/thumbnail.png"), "the report of one pair has all");
+}
+
+/// Writes channels of both images of a pair: one in files that end with `_one`, two in those with `_two`.
+fn write_channels(folder: &Folder, name: &str) {
+    for side in ["fixed", "moving"] {
+        let file = |what: &str| folder.path(&format!("{name}/{side}{what}.nii.gz"));
+        let Volume { data, geometry } = read_volume(file("")).expect("an image");
+        let of = |value: fn(f32) -> f32| {
+            let data = data.iter().copied().map(value).collect();
+            Volume::new(data, geometry.clone()).expect("same size")
+        };
+        let [square, cube] = [of(|value| value * value), of(|value| value.powi(3))];
+        write_volume(file("_one"), &cube).expect("writable");
+        write_volumes(file("_two"), &[square, cube], 0.0).expect("writable");
+    }
+}
+
+#[test]
+fn channels_of_a_list_give_the_bits_of_separate_runs_with_the_flag() {
+    let folder = Folder::new();
+    let list = write_pairs(&folder);
+    let channels = ["a", "b"].map(|name| {
+        write_channels(&folder, name);
+        let sides = ["fixed", "moving"];
+        let [one, two] =
+            ["one", "two"].map(|of| sides.map(|side| format!("{name}/{side}_{of}.nii.gz")));
+        (one, two)
+    });
+    let [(a_one, a_two), (b_one, b_two)] = &channels;
+    let fields = |[fixed, moving]: &[String; 2]| format!(",{fixed},{moving}\n");
+    let text = fs::read_to_string(&list).expect("written");
+    let lines: Vec<&str> = text.lines().collect();
+    // Two files in a field, one file of two volumes, and none.
+    let several = [0, 1].map(|side| format!("{}; {}", a_one[side], a_two[side]));
+    let list_with = |of_b: &[String; 2]| {
+        let rows = [&several, of_b].map(fields);
+        let [head, a, b, c] = lines[..] else { panic!("three pairs: {text}") };
+        let columns = ",fixed_channels,moving_channels\n";
+        fs::write(&list, format!("{head}{columns}{a}{}{b}{}{c},,\n", rows[0], rows[1]))
+            .expect("writable");
+    };
+    list_with(b_two);
+    let out = folder.path("out");
+    register(&list, &out, &["-q"]).succeeded();
+    let flag = |[fixed, moving]: &[String; 2]| {
+        ["--channels".to_string(), folder.path(fixed), folder.path(moving)]
+    };
+    let flags = [[flag(a_one), flag(a_two)].concat(), flag(b_two).to_vec(), Vec::new()];
+    for (name, flags) in PAIRS.into_iter().zip(&flags) {
+        let single = folder.path(&format!("single-{name}"));
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        alone(&folder, name, &single, &flags);
+        assert!(results(&format!("{out}/{name}")) == results(&single), "{name}");
+    }
+    let without = folder.path("without");
+    alone(&folder, "b", &without, &[]);
+    assert!(results(&without).0 != results(&format!("{out}/b")).0, "channels count");
+
+    // What is complete stays; other files of channels are other inputs.
+    let status = |more: &[&str]| {
+        let run = register(&list, &out, &[&["--json"], more].concat());
+        let rows: Value = serde_json::from_str(&run.stdout).expect("JSON only");
+        let status = [0, 1, 2].map(|k| rows[k]["status"].as_str().unwrap_or("none").to_string());
+        (status, run.stderr)
+    };
+    assert_eq!(status(&["--resume"]).0, ["kept", "kept", "kept"]);
+    list_with(b_one);
+    let (of_other, said) = status(&[]);
+    assert_eq!(of_other, ["kept", "outdated", "kept"], "{said}");
+    assert!(said.contains("with other channels"), "{said}");
 }
 
 #[test]
@@ -155,7 +226,7 @@ fn a_cohort_that_was_killed_does_what_is_missing() {
     assert_eq!(before, after, "what was complete is left as it was");
     for name in PAIRS {
         let single = folder.path(&format!("single-{name}"));
-        alone(&folder, name, &single);
+        alone(&folder, name, &single, &[]);
         assert!(results(&format!("{out}/{name}")) == results(&single), "{name}");
     }
     // Other settings are another run.
@@ -340,6 +411,65 @@ fn flags_and_columns_of_a_list_without_an_effect_are_refused_or_said() {
     let note = "columns that this command does not read are ignored: mask";
     let said: String = run.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains(note) && !said.contains("part,"), "{}", run.stderr);
+}
+
+#[test]
+fn lines_whose_channels_do_not_pair_or_are_not_those_of_a_term_are_refused_by_name() {
+    let folder = Folder::new();
+    let pair = write_pair(&folder, 32, 3);
+    let (list, terms) = (folder.path("pairs.csv"), folder.path("terms.toml"));
+    let two = [pair.moving.image.clone(), pair.moving.image];
+    write_volumes(folder.path("two.nii.gz"), &two, 0.0).expect("writable");
+    let term = "weight = 1.0\nchannels = [1]\nsimilarity = \"mse\"\n";
+    let levels = "levels = [{ shrink = 2, iterations = 2 }]";
+    let stage = format!("[[stages]]\ntransform = \"greedy\"\n{levels}\n");
+    fs::write(&terms, format!("{stage}[[stages.similarity.sum]]\n{term}")).expect("writable");
+    let named: &[&str] = &["--settings", &terms];
+    let (f, m) = ("fixed.nii.gz", "moving.nii.gz");
+    let both = format!("{f};{f}");
+    let cases: &[(&str, &str, &[&str], &[&str])] = &[
+        (
+            f,
+            "",
+            &[],
+            &["line 3: fixed_channels has no effect without moving_channels", "fill in both"],
+        ),
+        (
+            "",
+            m,
+            &[],
+            &["line 3: moving_channels has no effect without fixed_channels", "fill in both"],
+        ),
+        (
+            &both,
+            m,
+            &[],
+            &["line 3", "fixed_channels (2)", "moving_channels (1)", "belong together"],
+        ),
+        (f, "two.nii.gz", &[], &["two.nii.gz has 2:", "as many volumes"]),
+        (f, "absent.nii.gz", &[], &["absent.nii.gz"]),
+        ("", "", named, &["greedy names channel 1", "1 of each image", "fixed_channels"]),
+    ];
+    for (k, (fixed, moving, more, words)) in cases.iter().enumerate() {
+        let lines = format!("{f},{m},good,{f},{m}\n{f},{m},bad,{fixed},{moving}\n");
+        let head = "fixed,moving,name,fixed_channels,moving_channels\n";
+        fs::write(&list, format!("{head}{lines}")).expect("writable");
+        let out = folder.path(&format!("out{k}"));
+        let levels: &[&str] = if more.is_empty() {
+            &["--aligned", "--iterations", "1", "--shrink", "2"]
+        } else {
+            more
+        };
+        let run = ffdp(&[&["register", "--pairs", &list, "-o", &out], levels].concat());
+        assert_eq!(run.code, 1, "{words:?}: {}", run.stderr);
+        for word in words.iter().chain(&["1 of 2 pairs failed: bad"]) {
+            assert!(run.stderr.contains(word), "no {word:?} in {}", run.stderr);
+        }
+        assert!(folder.has(&format!("out{k}/good/metrics.json")), "{words:?}");
+    }
+    let run = ffdp(&["register", "--pairs", &list, "-o", "out", "--channels", f, m]);
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("cannot be used with '--channels"), "{}", run.stderr);
 }
 
 #[test]

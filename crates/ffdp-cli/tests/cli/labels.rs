@@ -112,10 +112,12 @@ fn channels_of_files_are_those_that_terms_name() {
         // Rounding, passed on by six steps; voxels of 6 mm.
         assert!(off < 0.06, "{out}: {off} mm");
     }
-    let missing = run("none", &named);
-    assert_eq!(missing.code, 1);
-    for word in ["names channel 2", "--channels"] {
-        assert!(missing.stderr.contains(word), "no {word} in {}", missing.stderr);
+    for plan in [&[][..], &["--plan"]] {
+        let missing = run("none", &[&named[..], plan].concat());
+        assert_eq!(missing.code, 1, "{plan:?}");
+        for word in ["names channel 2", "--channels"] {
+            assert!(missing.stderr.contains(word), "{plan:?}: no {word} in {}", missing.stderr);
+        }
     }
     let uneven = run("none", &["--channels", &features[0], &moving]);
     assert_eq!(uneven.code, 1);

@@ -11,13 +11,15 @@ use super::words::closest;
 use crate::error::{Error, Result};
 
 /// What columns of lists of files may be called; others are ignored, unless they are nearly one of these.
-pub const LIST_COLUMNS: [&str; 19] = [
+pub const LIST_COLUMNS: [&str; 21] = [
     "fixed",
     "moving",
     "fixed_labels",
     "moving_labels",
     "fixed_mask",
     "moving_mask",
+    "fixed_channels",
+    "moving_channels",
     "fixed_landmarks",
     "moving_landmarks",
     "initial",
@@ -240,6 +242,7 @@ mod tests {
             ("# nothing\n\n", ["must not be empty", ""]),
             ("fixed,moving\n", ["at least one line", ""]),
             ("fixed,moving,fixed_lables\na,b,c\n", ["fixed_lables", "did you mean fixed_labels?"]),
+            ("fixed,moving,fixed_channel\na,b,c\n", ["got", "did you mean fixed_channels?"]),
             (
                 "fixed,moving,Moving Labels\na,b,c\n",
                 ["moving labels", "did you mean moving_labels?"],

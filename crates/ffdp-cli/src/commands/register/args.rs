@@ -11,6 +11,7 @@ use ffdp_image::io::images::header;
 use ffdp_register::{Settings, Stage};
 use ffdp_train::user_flags::{UserFlags, WithoutEffect};
 
+use super::channels;
 use crate::commands::apply::SpaceChoice;
 use crate::commands::chain::TransformChoice;
 use crate::commands::folder::FolderArguments;
@@ -101,8 +102,9 @@ pub struct RegisterArguments {
     #[arg(long, value_name = "mean|first|middle|N", conflicts_with_all = ["fixed", "pairs"])]
     pub reference: Option<Reference>,
     /// Several pairs: a list (CSV), shown at the end of --help. Its first line names the columns fixed, moving and, as
-    /// needed, name, fixed_labels, moving_labels, fixed_mask, moving_mask, initial, fixed_landmarks, moving_landmarks.
-    /// The results of a pair are in its own folder in the output folder.
+    /// needed, name, fixed_labels, moving_labels, fixed_mask, moving_mask, initial, fixed_landmarks, moving_landmarks,
+    /// fixed_channels, moving_channels (several files with semicolons between). The results of a pair are in its own folder
+    /// in the output folder.
     #[arg(long, value_name = "PAIRS.CSV", conflicts_with_all = OF_ONE_PAIR, conflicts_with = "slabs")]
     pub pairs: Option<PathBuf>,
     /// Folder for the results. It is made if it does not exist.
@@ -284,6 +286,8 @@ impl RegisterArguments {
             row,
             &[
                 ("fixed_labels", &["moving_labels"]),
+                ("fixed_channels", &["moving_channels"]),
+                ("moving_channels", &["fixed_channels"]),
                 ("fixed_landmarks", &["moving_landmarks"]),
                 ("moving_landmarks", &["fixed_landmarks"]),
             ],
@@ -299,6 +303,7 @@ impl RegisterArguments {
             moving_labels: file("moving_labels"),
             fixed_mask: file("fixed_mask"),
             moving_mask: file("moving_mask"),
+            channels: channels::of_row(row)?,
             initial: file("initial").map(Into::into).or_else(|| self.initial.clone()),
             landmarks: landmarks.map(|(fixed, moving)| vec![fixed, moving]),
             ..self.clone()

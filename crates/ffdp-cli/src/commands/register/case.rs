@@ -110,11 +110,15 @@ impl Case {
 
 impl RegisterArguments {
     /// From the headers.
+    ///
+    /// # Errors
+    /// For headers that cannot be read, and a term of the settings that names a channel which is not there.
     pub fn sizes(&self, settings: &Settings) -> Result<Sizes> {
         let labels = self.fixed_labels.is_some() && self.moving_labels.is_some();
         let driving = settings.label_term.as_ref().filter(|_| labels);
-        let channels =
-            1 + channels::count(&self.channels)? + driving.map_or(0, |term| term.labels.len());
+        let of_images = 1 + channels::count(&self.channels)?;
+        settings.check_channels(of_images)?;
+        let channels = of_images + driving.map_or(0, |term| term.labels.len());
         let content = Content { channels, masked: self.masked() };
         let sizes = Sizes::of_files(self.fixed(), self.moving(), self.moving_labels.is_some())?;
         Ok(Sizes { content, ..sizes })

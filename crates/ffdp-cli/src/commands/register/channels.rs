@@ -4,11 +4,31 @@
 use std::path::{Path, PathBuf};
 
 use ffdp_image::image::Volume;
+use ffdp_image::io::FileRow;
 use ffdp_image::io::images::{PlaneReader, header, read_volumes};
 
 use crate::commands::input::settle_nan;
 use crate::failure::{Failure, Result};
 use crate::nan_policy::NanPolicy;
+
+/// Those of a line of a list, as the flag has them: the columns `fixed_channels` and `moving_channels`, several files
+/// with semicolons between.
+///
+/// # Errors
+/// When one column names more files than the other.
+pub fn of_row(row: &FileRow) -> Result<Vec<PathBuf>> {
+    let side = |column| row.several(column).collect::<Vec<_>>();
+    let [fixed, moving] = ["fixed_channels", "moving_channels"].map(side);
+    if fixed.len() != moving.len() {
+        let what = format!(
+            "as many files as in fixed_channels ({}) must stand in moving_channels ({})",
+            fixed.len(),
+            moving.len()
+        );
+        return Err(row.error(&what, "name files that belong together, in the same order").into());
+    }
+    Ok(fixed.into_iter().zip(moving).flat_map(<[PathBuf; 2]>::from).collect())
+}
 
 /// How many channels the files have: one of the fixed image and one of the moving image follow each other.
 ///
@@ -26,7 +46,8 @@ pub fn count(files: &[PathBuf]) -> Result<usize> {
                     fixed.display(),
                     moving.display()
                 ),
-                "give --channels files with as many volumes, in the same order",
+                "give channels (--channels, or fixed_channels and moving_channels of a list) in files with as many volumes, in \
+                 the same order",
             ));
         }
         all += here;

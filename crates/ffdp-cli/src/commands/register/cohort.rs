@@ -53,6 +53,8 @@ pub fn run(request: &RegisterArguments, list: &Path) -> Result<()> {
             "moving_labels",
             "fixed_mask",
             "moving_mask",
+            "fixed_channels",
+            "moving_channels",
             "initial",
             "fixed_landmarks",
             "moving_landmarks",
