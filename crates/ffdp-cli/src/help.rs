@@ -160,14 +160,17 @@ const HEADINGS: [(&str, &[&str]); 6] = [
     (ADVANCED, &[]),
 ];
 
-/// The command line with its help laid out.
+/// The command line with its help laid out; commands stand in the order of their list.
 pub fn laid_out(command: Command) -> Command {
     let names: Vec<String> =
         command.get_subcommands().map(|sub| sub.get_name().to_string()).collect();
-    names.into_iter().fold(command.mut_args(shortened), |command, name| {
-        command.mut_subcommand(name, |sub| match sub.has_subcommands() {
-            true => laid_out(sub),
-            false => under_headings(sub.mut_args(shortened)),
+    names.into_iter().enumerate().fold(command.mut_args(shortened), |command, (order, name)| {
+        command.mut_subcommand(name, |sub| {
+            let sub = match sub.has_subcommands() {
+                true => laid_out(sub),
+                false => under_headings(sub.mut_args(shortened)),
+            };
+            sub.display_order(order)
         })
     })
 }
@@ -289,6 +292,23 @@ mod tests {
             });
             assert!(known || *listed == "help", "{listed} is no flag");
         }
+    }
+
+    #[test]
+    fn help_lists_commands_in_the_order_of_their_list() {
+        let command = Arguments::command();
+        let listed: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+        let help = laid_out(command.clone()).render_long_help().to_string();
+        let (_, commands) = help.split_once("Commands:\n").expect("there are commands");
+        let shown: Vec<&str> = commands
+            .lines()
+            .take_while(|line| !line.is_empty())
+            .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+            .filter_map(|line| line.split_whitespace().next())
+            .filter(|name| *name != "help")
+            .collect();
+        assert_eq!(shown, listed, "{help}");
+        assert_eq!(shown[0], "register", "{help}");
     }
 
     /// A screen of a terminal.
