@@ -18,8 +18,8 @@ use crate::failure::Result;
 #[derive(Debug, Args)]
 #[command(after_long_help = ORDER_HELP)]
 pub struct ComposeArguments {
-    /// Transform; repeat it for a chain, in the order of antsApplyTransforms: warp, then affine.
-    #[arg(short, long, value_name = "FILE", required = true)]
+    /// Transform or folder of results; repeat it for a chain. The order is that of antsApplyTransforms: warp, then affine.
+    #[arg(short, long, value_name = "FILE|DIR", required = true)]
     pub transform: Vec<TransformChoice>,
     /// Image whose grid a displacement gets [default: the grid of the first -t, a displacement].
     #[arg(short, long, value_name = "FILE")]

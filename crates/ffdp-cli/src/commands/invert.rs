@@ -20,8 +20,8 @@ use crate::printer::{Printer, print_to_stdout};
 #[derive(Debug, Args)]
 #[command(after_long_help = ORDER_HELP)]
 pub struct InvertArguments {
-    /// Transform; repeat it for a chain, in the order of antsApplyTransforms: warp, then affine.
-    #[arg(short, long, value_name = "FILE", required = true)]
+    /// Transform or folder of results; repeat it for a chain. The order is that of antsApplyTransforms: warp, then affine.
+    #[arg(short, long, value_name = "FILE|DIR", required = true)]
     pub transform: Vec<TransformChoice>,
     /// Image whose grid the inverse gets; for a chain with an affine part, the moving image
     /// [default: the grid of the first -t, a displacement].

@@ -65,7 +65,7 @@ pub struct SynthArguments {
     /// Folder for the results; made if it does not exist.
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
-    /// Label maps to start from (NIfTI); subject k is made from map k, cyclically.
+    /// Label maps to start from; subject k is made from map k, cyclically.
     #[arg(long, value_name = "FILE", num_args = 1.., value_delimiter = ',')]
     pub labels: Vec<PathBuf>,
     /// Images on the grids of the label maps, one each. The intensity statistics of all labels are

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
 use ffdp_image::image::Volume;
-use ffdp_image::io::images::{header, write_volume};
+use ffdp_image::io::images::{header, read_formats, write_volume};
 use ffdp_image::io::{FileRow, check_not_an_input, check_writable};
 use ffdp_image::metrics::{Difference, jacobian_determinants};
 use ffdp_train::user_flags::{UserFlags, WithoutEffect};
@@ -55,7 +55,8 @@ Exit code: 0 done, 1 an error in the input or the request, 2 a defect.";
 pub struct MeasureArguments {
     #[command(flatten)]
     given: UserFlags,
-    /// Image that stays (NIfTI, 3-D).
+    /// Image that stays.
+    #[arg(help = format!("Image that stays, 3-D. {}", read_formats()))]
     #[arg(short, long, value_name = "FILE", requires = "moving")]
     pub fixed: Option<PathBuf>,
     /// Image that is compared with it.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use clap::{ArgGroup, Args};
 use ffdp_image::image::Volume;
-use ffdp_image::io::images::header;
+use ffdp_image::io::images::{header, read_formats};
 use ffdp_image::io::{FileRow, check_not_an_input};
 use ffdp_train::RunFolder;
 use ffdp_train::predict::{CheckpointChoice, Predictor};
@@ -61,7 +61,8 @@ pub struct PredictArguments {
     /// Which checkpoint of it. The best, the last, or that of an epoch by its number
     #[arg(long, value_name = "best|last|N", default_value_t = CheckpointChoice::Best)]
     pub checkpoint: CheckpointChoice,
-    /// Image that stays (NIfTI, 3-D)
+    /// Image that stays.
+    #[arg(help = format!("Image that stays, 3-D. {}", read_formats()))]
     #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
     fixed: Option<PathBuf>,
     /// Image that is deformed

@@ -7,7 +7,7 @@ use clap::{ArgAction, ArgGroup, Args, ValueEnum};
 use ffdp_groups::series::Reference;
 use ffdp_image::Error;
 use ffdp_image::io::FileRow;
-use ffdp_image::io::images::header;
+use ffdp_image::io::images::{header, read_formats};
 use ffdp_register::{Settings, Stage};
 use ffdp_train::user_flags::{UserFlags, WithoutEffect};
 
@@ -90,9 +90,8 @@ const OF_ONE_PAIR: [&str; 9] = [
 pub struct RegisterArguments {
     #[command(flatten)]
     pub given: UserFlags,
-    /// Image that stays, 3-D. NIfTI, OME-Zarr (image.zarr, image.zarr#LEVEL,c=CHANNEL,t=TIME), NRRD, MetaImage, MGZ,
-    /// DICOM, TIFF, PNG or JPEG.
-    /// Left out, a moving image of several volumes is registered to itself.
+    /// Image that stays.
+    #[arg(help = format!("Image that stays, 3-D. {}. Left out, a moving image of several volumes is registered to itself", read_formats()))]
     #[arg(short, long, value_name = "FILE")]
     pub fixed: Option<PathBuf>,
     /// Image that is deformed, of several volumes (4-D) all. On any grid; it need not overlap the fixed one.
