@@ -42,9 +42,10 @@ pub mod prelude {
     pub use ffdp_image::io::{read_landmarks, write_landmarks};
     pub use ffdp_image::{Error, Result};
     pub use ffdp_nets::{Resolution, TransMorph, TransMorphConfig, Variant};
+    pub use ffdp_register::report::Outcome;
     pub use ffdp_register::{
-        LevelSettings, Observer, Outcome, Placement, Preset, Problem, Register, Registration,
-        Settings, Silent, Similarity, Stage,
+        LevelSettings, Observer, Placement, Preset, Problem, Register, Registration, Settings,
+        Silent, Similarity, Stage,
     };
 }
 

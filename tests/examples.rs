@@ -22,7 +22,8 @@ mod training_loop;
 use burn::tensor::Device;
 use ffdp::image::Volume;
 use ffdp::parallel::DeviceMesh;
-use ffdp::register::{Outcome, Placement, Preset, Registration};
+use ffdp::register::report::Outcome;
+use ffdp::register::{Placement, Preset, Registration};
 
 /// Largest difference of two fields, in voxels.
 fn apart(a: &Registration, b: &Registration) -> f32 {

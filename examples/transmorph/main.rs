@@ -18,10 +18,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use ffdp_image::Result;
+use ffdp_train::data::Dataset;
 use ffdp_train::evaluate::evaluate;
 use ffdp_train::rehearsal::help;
 use ffdp_train::team::Team;
-use ffdp_train::{Dataset, TrainArguments, TrainingRun, pictures, report};
+use ffdp_train::{TrainArguments, TrainingRun, pictures, report};
 
 /// Train TransMorph to register pairs of 3-D images, on synthetic brains or on your own NIfTI
 /// files.

@@ -64,7 +64,6 @@ pub use observer::{Observer, Silent};
 pub use places::Placement;
 pub use problem::{Content, Problem, Source};
 pub use register::Register;
-pub use report::Outcome;
 pub use result::Registration;
 pub use schedule::{Preset, Settings, matrix};
 pub use settings::{LevelSettings, Similarity};

@@ -35,7 +35,7 @@ pub mod files;
 pub mod formula;
 mod kernel;
 pub mod lddmm;
-mod normalized;
+pub mod normalized;
 mod product;
 mod ranges;
 pub mod reduce;
@@ -46,7 +46,6 @@ pub mod tensors;
 
 pub use formula::Formula;
 pub use kernel::{Decay, Directions, Kernel};
-pub use normalized::{Scaling, bistochastic_scaling, normalized_product};
 pub use product::{
     directed_product, kernel_product, kernel_product_of_widths, kernel_product_to_x,
 };

@@ -60,13 +60,12 @@ pub mod user_flags;
 
 #[cfg(feature = "cli")]
 pub use arguments::{Recipe, TrainArguments};
-pub use data::Dataset;
 pub use folder::RunFolder;
 pub use optimizer::AmsGrad;
 pub use run::{Ending, TrainingRun};
-pub use settings::Settings;
 pub use train::{Trained, train};
 
+use data::Dataset;
 use evaluate::Evaluation;
 use ffdp_image::Result;
 use team::Team;

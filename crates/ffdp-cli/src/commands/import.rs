@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use ffdp_image::Error;
-use ffdp_train::Settings;
 use ffdp_train::import::import;
 use ffdp_train::input::{GridCompat, InputGrid};
+use ffdp_train::settings::Settings;
 use ffdp_train::settings::{Align, ResolutionArg, VariantArg, parse_size};
 
 use crate::failure::Result;

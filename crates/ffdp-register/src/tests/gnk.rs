@@ -5,8 +5,9 @@ use burn::tensor::Device;
 use super::{found, half_heads, mean_error, pair_of, register, warp};
 use crate::methods::gnk::{DeterminantBounds, Preconditioner};
 use crate::{
-    LevelSettings, Outcome, Problem, Registration, Settings, Silent, Similarity, Stage,
+    LevelSettings, Problem, Registration, Settings, Silent, Similarity, Stage,
     methods::{GnkSettings, GreedySettings},
+    report::Outcome,
     settings::{LnccSettings, MiSettings},
 };
 use ffdp_image::metrics::{dice, jacobian};

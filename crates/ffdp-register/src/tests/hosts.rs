@@ -10,8 +10,10 @@ use burn::tensor::Device;
 use super::slabs::{FIELD_VOXELS, LOSS, WARPED, furthest};
 use super::{only, pair_of, register_slabs, tall_pair_of};
 use crate::{
-    LevelSettings, Observer, Outcome, Placement, Preset, Problem, Registration, Settings, Silent,
-    Stage, methods::GreedySettings, report::Progress, result::Folding,
+    LevelSettings, Observer, Placement, Preset, Problem, Registration, Settings, Silent, Stage,
+    methods::GreedySettings,
+    report::{Outcome, Progress},
+    result::Folding,
 };
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::Volume;

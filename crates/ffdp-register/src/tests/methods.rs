@@ -4,8 +4,9 @@ use burn::tensor::Device;
 
 use super::{blob, found, little_smoothing, mean_error, methods, pair_of, register, short, warp};
 use crate::{
-    LevelSettings, Outcome, Problem, Registration, Settings, Silent, Similarity, Stage,
+    LevelSettings, Problem, Registration, Settings, Silent, Similarity, Stage,
     methods::{BaselineGreedy, DiscreteRound, DiscreteSettings, GreedySettings, SvfSettings},
+    report::Outcome,
     settings::MindSettings,
 };
 use ffdp_burn::ops::compose;

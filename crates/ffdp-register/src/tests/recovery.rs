@@ -6,9 +6,9 @@ use burn::tensor::Device;
 
 use super::{blob, found, mean_error, only, pair_of, register, short, warp};
 use crate::{
-    LevelSettings, Observer, Outcome, Problem, Registration, Similarity, Stage,
+    LevelSettings, Observer, Problem, Registration, Similarity, Stage,
     methods::GreedySettings,
-    report::{LevelStart, Progress, Stop},
+    report::{LevelStart, Outcome, Progress, Stop},
     settings::{LnccSettings, MiSettings},
 };
 use ffdp_burn::ops::LnccFloor;

@@ -7,10 +7,10 @@ use super::{data, mean_distance, methods, register, short};
 use crate::coverage::Coverage;
 use crate::side::Side;
 use crate::{
-    Outcome, Problem, Registration, Settings, Silent, Similarity, Stage,
+    Problem, Registration, Settings, Silent, Similarity, Stage,
     coverage::ends_inside,
     methods::{FfdSettings, GreedySettings},
-    report::Undone,
+    report::{Outcome, Undone},
     settings::{LinearSettings, LnccSettings, MomentsSettings},
 };
 use ffdp_image::image::{Affine, Geometry, Physical, Volume};

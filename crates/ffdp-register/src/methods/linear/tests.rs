@@ -16,8 +16,9 @@ use crate::pair::LevelPair;
 use crate::places::Places;
 use crate::tests::register;
 use crate::{
-    Outcome, Preset, Problem, Registration, Settings, Silent, Similarity, Stage,
+    Preset, Problem, Registration, Settings, Silent, Similarity, Stage,
     methods::GreedySettings,
+    report::Outcome,
     settings::{LinearSettings, LnccSettings, MiSettings, MomentsSettings},
 };
 use ffdp_burn::transform::{Composite, Step};
