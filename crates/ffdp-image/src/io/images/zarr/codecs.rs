@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crc32c::crc32c;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 
 use super::super::data_type::Endian;
@@ -112,26 +113,6 @@ pub fn strides(codecs: &[Codec], chunk: &[usize]) -> Vec<usize> {
         step *= chunk[axis];
     }
     strides
-}
-
-/// CRC-32C (Castagnoli), as RFC 3720 has it.
-pub fn crc32c(bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 256] = {
-        let mut table = [0; 256];
-        let mut i = 0;
-        while i < 256 {
-            let (mut value, mut bit) = (i as u32, 0);
-            while bit < 8 {
-                value = if value & 1 == 1 { (value >> 1) ^ 0x82F6_3B78 } else { value >> 1 };
-                bit += 1;
-            }
-            table[i] = value;
-            i += 1;
-        }
-        table
-    };
-    let step = |sum: u32, &byte: &u8| TABLE[((sum ^ u32::from(byte)) & 255) as usize] ^ (sum >> 8);
-    !bytes.iter().fold(!0, step)
 }
 
 #[cfg(test)]

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use crc32c::crc32c;
 use rayon::prelude::*;
 
 use super::super::header::{Format, Header, INTENT_LABEL, INTENT_VECTOR, Vectors};
 use super::super::source::Decoded;
 use super::array::{Array, Shard};
-use super::codecs::{crc32c, decode, strides};
+use super::codecs::{decode, strides};
 use super::ome::{Kind, Multiscale};
 use super::store;
 use crate::error::{Error, Result};

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
+use crc32c::crc32c;
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
@@ -21,7 +22,6 @@ use super::super::format::ImageWriter;
 use super::super::new_image::{Kind, NewImage};
 use super::array::type_name;
 use super::blosc;
-use super::codecs::crc32c;
 use super::ome::{OWN, Own, along, orientation};
 use super::pyramid::{Pooling, halved, pooled};
 use crate::error::{Error, Result};

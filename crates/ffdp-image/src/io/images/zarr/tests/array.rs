@@ -116,12 +116,12 @@ pub fn write_three(folder: &Path, names: &str, made: &Made, shards: &[usize], at
             }
             let mut chunk = made.chunk(&number);
             chunk.chunks_exact_mut(2).for_each(<[u8]>::reverse);
-            chunk.extend(super::super::codecs::crc32c(&chunk).to_le_bytes());
+            chunk.extend(crc32c::crc32c(&chunk).to_le_bytes());
             index.extend(((start + data.len()) as u64).to_le_bytes());
             index.extend((chunk.len() as u64).to_le_bytes());
             data.extend(chunk);
         }
-        index.extend(super::super::codecs::crc32c(&index).to_le_bytes());
+        index.extend(crc32c::crc32c(&index).to_le_bytes());
         let file = if at_end { [data, index].concat() } else { [index, data].concat() };
         write(&folder.join("0/c").join(joined(&at, "/")), &file);
     }
