@@ -30,7 +30,7 @@ tables:
 guide: tables
     scripts/guide
 
-# Format, lint, document: what CI checks beside the tests.
+# Format, lint, document: what CI checks besides the tests.
 check:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings

@@ -1,7 +1,7 @@
 """Loss curves of 20 training steps in PyTorch, for the test that ours are the same.
 
     python3 -m venv v && v/bin/pip install torch numpy
-    v/bin/python scripts/golden/training.py > crates/ffdp-train/src/import/curves.json
+    v/bin/python scripts/golden/training.py > crates/ffdp-train/src/tests/curves.json
     v/bin/python scripts/golden/training.py --spread      how far apart PyTorch's own curves are
 
 TransMorph-Tiny (transmorph.py) and a small VoxelMorph from weights of the same generator, a pair of smooth

@@ -1,4 +1,4 @@
-"""Rigid and affine errors of `ffdp` beside ITK and ANTs, on real pairs with references by other people.
+"""Rigid and affine errors of `ffdp` and of ITK and ANTs, on real pairs with references by other people.
 
     python scripts/peers/linear.py DATA MS --ffdp target/release/ffdp --transform rigid
 

@@ -3,7 +3,7 @@
     venv/bin/pip install -r requirements.txt surface-distance==0.1
     venv/bin/python metrics_time.py FIXED.nii MOVING.nii LABELS [--program surface-distance|SimpleITK]
 
-Prints the seconds of reading and of measuring, and the means, to be set beside
+Prints the seconds of reading and of measuring, and the means, to be compared with
 `ffdp measure --fixed-labels FIXED.nii --moving-labels MOVING.nii --labels LABELS`.
 """
 

@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def program(name: str) -> Path:
-    """A Path drops the `./` with which a program beside the script would be found."""
+    """A Path drops the `./` with which a program next to the script would be found."""
     return Path(name).resolve(strict=True)
 
 

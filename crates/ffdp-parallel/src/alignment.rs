@@ -206,8 +206,8 @@ impl ShardedAlignment {
         let options = GridSampleOptions { padding: self.padding(), ..GridSampleOptions::default() };
         let map = IndexMap { affine: maps.to_vec(), scale: options.displacement_scale };
         let (layout, moving) = (self.fixed.layout(), self.moving.layout());
-        let still = [DisplacementBounds::NONE];
-        let sampler = RingSampler::new((layout, &self.mesh), moving, &map, &still, &options);
+        let bounds = [DisplacementBounds::NONE];
+        let sampler = RingSampler::new((layout, &self.mesh), moving, &map, &bounds, &options);
         let like = (self.mesh.device(0), self.moving.shards()[0].dtype());
         let rows = maps.as_flattened().concat();
         let data = TensorData::new(rows, [maps.len(), 3, 4]).convert_dtype(like.1);

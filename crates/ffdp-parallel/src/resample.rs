@@ -35,8 +35,8 @@ pub fn resample(
     let map = index_affine(to, from, &Affine::identity());
     let options = GridSampleOptions { interpolation, padding, ..GridSampleOptions::default() };
     let reach = IndexMap { affine: vec![*map.rows()], ..IndexMap::identity() };
-    let still = [DisplacementBounds::NONE];
-    let sampler = RingSampler::new((&layout, &mesh), image.layout(), &reach, &still, &options);
+    let bounds = [DisplacementBounds::NONE];
+    let sampler = RingSampler::new((&layout, &mesh), image.layout(), &reach, &bounds, &options);
     let first = &image.shards()[0];
     let affine = affine_tensor(&map, &first.device(), first.dtype());
     Ok(sampler.sample(&RingInputs { moving: image, affine: Some(&affine), displacement: None }))

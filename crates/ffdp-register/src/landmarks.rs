@@ -114,7 +114,7 @@ mod tests {
         let of = |mm, spacings_mm| {
             Pairs::new([vec![[0.0; 3]], vec![[3.0, 0.0, 4.0]]], Sigma { mm, spacings_mm })
         };
-        let still = Affine::from_parts([[1., 0., 0.], [0., 1., 0.], [0., 0., 1.]], [0.0; 3]);
+        let identity = Affine::from_parts([[1., 0., 0.], [0., 1., 0.], [0., 0., 1.]], [0.0; 3]);
         let gain = 0.5;
         // Levels of 8 (moments), 4, 2, 1 and (planes) 0.5 mm.
         for (mm, expected) in [
@@ -125,15 +125,15 @@ mod tests {
             let pairs = of(mm, [4.0, 1.0]);
             for (spacing, sigma) in [8.0, 4.0, 2.0, 1.0, 0.5].into_iter().zip(expected) {
                 let level = grid(spacing);
-                let on_level = pairs.on_level(&level, &still, gain);
+                let on_level = pairs.on_level(&level, &identity, gain);
                 assert!((on_level.sigma_mm - sigma).abs() < ROUNDING, "{mm:?} at {spacing}");
                 // A point 5 mm off.
-                let (energy, _) = pairs.energy(&level, &still, gain);
+                let (energy, _) = pairs.energy(&level, &identity, gain);
                 let right = WEIGHT * gain * 25.0 / (2.0 * sigma * sigma);
                 assert!((energy - right).abs() < ROUNDING, "{mm:?} at {spacing}: {energy} {right}");
             }
         }
         // A single level has the last one.
-        assert_eq!(of([8.0, 2.0], [4.0, 4.0]).on_level(&grid(4.0), &still, gain).sigma_mm, 2.0);
+        assert_eq!(of([8.0, 2.0], [4.0, 4.0]).on_level(&grid(4.0), &identity, gain).sigma_mm, 2.0);
     }
 }

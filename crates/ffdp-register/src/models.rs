@@ -105,8 +105,8 @@ impl Model for Halves {
             return Ok(found.fields.clone());
         }
         let (w, _) = found.maps()?;
-        let still = w.parts[0].clone().map(|shard| shard.zeros_like());
-        Ok(w.with(vec![still, w.parts[0].clone()]))
+        let zero = w.parts[0].clone().map(|shard| shard.zeros_like());
+        Ok(w.with(vec![zero, w.parts[0].clone()]))
     }
 }
 

@@ -302,9 +302,9 @@ pub(super) fn read_through(
 ) -> Result<Sharded> {
     let Places { fixed: ImagePlaces { layout, work, .. }, team, .. } = places;
     let reach = IndexMap { affine: vec![*map.rows()], ..IndexMap::identity() };
-    let still = DisplacementBounds::NONE;
+    let bounds = DisplacementBounds::NONE;
     let planes = team.fixed.around(0, layout.extent());
-    let reached = |planes| reachable(layout, planes, volume.layout(), &reach, &still);
+    let reached = |planes| reachable(layout, planes, volume.layout(), &reach, &bounds);
     let wanted = planes.iter().map(reached).collect::<Vec<_>>();
     let [_, channels, ..] = volume.dims();
     let dtype = volume.shards()[0].dtype();
@@ -316,7 +316,7 @@ pub(super) fn read_through(
         return Ok(Sharded::new((0..layout.count()).map(none).collect(), layout.clone()));
     };
     let options = GridSampleOptions { padding, ..GridSampleOptions::default() };
-    let sampler = RingSampler::new((layout, work), volume.layout(), &reach, &[still], &options);
+    let sampler = RingSampler::new((layout, work), volume.layout(), &reach, &[bounds], &options);
     let affine = affine_tensor(map, work.device(0), dtype);
     let inputs = RingInputs { moving: &volume, affine: Some(&affine), displacement: None };
     let shard = |k: usize| keep(k, sampler.sample_shard(k, &inputs));

@@ -382,13 +382,13 @@ mod tests {
         let shift = |along_x: f32| {
             let shape = [1, 1, 4, 5, 6];
             let x = Tensor::<5>::full(shape, along_x, &Device::flex());
-            let still = Tensor::zeros(shape, &Device::flex());
-            Tensor::cat(vec![x, still.clone(), still], 1)
+            let zero = Tensor::zeros(shape, &Device::flex());
+            Tensor::cat(vec![x, zero.clone(), zero], 1)
         };
         let ramp = Tensor::<1>::from_floats([0.0, -2.0, -4.0, -6.0, -8.0, -10.0], &Device::flex());
         let ramp = ramp.reshape([1, 1, 1, 1, 6]).expand([1, 1, 4, 5, 6]);
-        let still = ramp.zeros_like();
-        let mirrored = Tensor::cat(vec![ramp, still.clone(), still], 1);
+        let zero = ramp.zeros_like();
+        let mirrored = Tensor::cat(vec![ramp, zero.clone(), zero], 1);
         for baseline in [false, true] {
             let weights = Settings {
                 jacobian_weight: 3.0,

@@ -77,8 +77,9 @@ impl DirectPair {
         let [_, _, d, h, w] = fixed.dims();
         // A displacement has no effect along an axis of one voxel.
         let moves = [w, h, d].map(|voxels| voxels > 1);
-        let still = |row: [f64; 3]| [0, 1, 2].map(|axis| if moves[axis] { row[axis] } else { 0.0 });
-        let displacement_scale = options.displacement_scale.map(still);
+        let along_moving_axes =
+            |row: [f64; 3]| [0, 1, 2].map(|axis| if moves[axis] { row[axis] } else { 0.0 });
+        let displacement_scale = options.displacement_scale.map(along_moving_axes);
         Some(Self {
             images: VotesImages { fixed, moving, affine: affine.clone() },
             options: VotesOptions { histogram, displacement_scale, ..VotesOptions::default() },

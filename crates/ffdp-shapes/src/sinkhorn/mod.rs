@@ -95,21 +95,21 @@ pub(crate) fn sinkhorn_divergence(
     b: &Measure,
     settings: &SinkhornSettings,
 ) -> Transport {
-    let still = [a.detached(), b.detached()];
+    let detached = [a.detached(), b.detached()];
     let clusters = settings.multiscale.as_ref().and_then(|multiscale| {
-        let [points, weights] = parts(&still);
+        let [points, weights] = parts(&detached);
         Clustering::new(points, weights, multiscale, settings.cost)
     });
     let Some(clusters) = clusters else {
-        return descend([a, b], &still, settings, None);
+        return descend([a, b], &detached, settings, None);
     };
     let sorted = |k: usize, measure: &Measure| Measure {
         points: clusters.sorted(k, measure.points.clone()),
         weights: clusters.sorted(k, measure.weights.clone()),
     };
     let [a, b] = [sorted(0, a), sorted(1, b)];
-    let still = [a.detached(), b.detached()];
-    let transport = descend([&a, &b], &still, settings, Some(&clusters));
+    let detached = [a.detached(), b.detached()];
+    let transport = descend([&a, &b], &detached, settings, Some(&clusters));
     let [f, g] = transport.potentials;
     Transport { potentials: [clusters.unsorted(0, f), clusters.unsorted(1, g)], ..transport }
 }
@@ -122,11 +122,11 @@ fn parts(measures: &[Measure; 2]) -> [[&Tensor<2>; 2]; 2] {
 /// Potentials from the diameter down to the blur, and the value. With clusters, measures are sorted by them.
 fn descend(
     [a, b]: [&Measure; 2],
-    still: &[Measure; 2],
+    detached: &[Measure; 2],
     settings: &SinkhornSettings,
     clusters: Option<&Clustering>,
 ) -> Transport {
-    let [points, weights] = parts(still).map(|pair| pair.map(Clone::clone));
+    let [points, weights] = parts(detached).map(|pair| pair.map(Clone::clone));
     let fine = Clouds::new(settings, points, weights);
     let levels = levels(fine.points(), settings);
     let last = *levels.last().expect("ends with the blur");
@@ -137,7 +137,7 @@ fn descend(
         let blurred = levels.iter().take_while(|level| level.eps >= smallest).count();
         let (above, below) = levels.split_at(blurred.min(levels.len() - settings.at_blur));
         descent = below;
-        let place = (&still[0].points.device(), still[0].points.dtype());
+        let place = (&detached[0].points.device(), detached[0].points.dtype());
         let [[x, a], [y, b]] = [0, 1].map(|k| clusters.centres(k, place));
         let coarse = Clouds::new(settings, [x, y], [a, b]);
         for level in above {
@@ -181,8 +181,8 @@ fn value(potentials: &[Tensor<2>], [a, b]: [&Measure; 2], Level { eps, rho }: Le
         };
         // Where potentials are optimal, the value has another factor than its slope.
         let [factor, slope] = [rho + eps / 2.0, rho + eps];
-        let still = difference.clone().detach();
-        let weighted = still.clone() * factor + (difference - still) * slope;
+        let detached = difference.clone().detach();
+        let weighted = detached.clone() * factor + (difference - detached) * slope;
         (weighted * measure.weights.clone()).sum()
     };
     part(0, a) + part(1, b)

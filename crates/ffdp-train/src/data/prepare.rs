@@ -233,7 +233,7 @@ mod tests {
         let amounts =
             Augmentation { flips: true, rotation: 15.0, shift: 3.0, ..Default::default() };
         let flips = Augmentation { flips: true, ..Default::default() };
-        let [[still, _], _] = prepared(Augmentation::default(), 0);
+        let [[unchanged, _], _] = prepared(Augmentation::default(), 0);
         let mut mirrored = 0;
         for seed in 0..6 {
             let [moving, fixed] = prepared(amounts, seed);
@@ -249,8 +249,8 @@ mod tests {
             let [[moving, _], [fixed, _]] = prepared(flips, seed);
             assert_eq!(moving, fixed, "mirrors are common");
             let volume = |values: &[f32]| values.iter().sum::<f32>();
-            assert!((volume(&moving) - volume(&still)).abs() < 0.1, "no voxel is lost");
-            mirrored += usize::from(moving != still);
+            assert!((volume(&moving) - volume(&unchanged)).abs() < 0.1, "no voxel is lost");
+            mirrored += usize::from(moving != unchanged);
         }
         assert!(mirrored > 0);
     }

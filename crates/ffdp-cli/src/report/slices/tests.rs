@@ -150,7 +150,7 @@ fn panels_show_the_planes_through_their_centre() {
 #[test]
 fn no_motion_is_a_regular_grid() {
     let image = flipped_ramp();
-    let still = zero_displacement(&image);
+    let zero = zero_displacement(&image);
     // The line of pixels that runs between two horizontal lines of the grid.
     let lines = |displacement: &[f32]| -> Vec<usize> {
         let pictures = drawn(&image, displacement, 1.0);
@@ -160,12 +160,12 @@ fn no_motion_is_a_regular_grid() {
         let rows = panel.pixels.chunks(panel.width);
         rows.map(columns).min_by_key(Vec::len).expect("the panel has rows")
     };
-    let regular = lines(&still);
+    let regular = lines(&zero);
     let width = PANEL as f64 / MESHES;
     let steps = regular.windows(2).map(|pair| (pair[1] - pair[0]) as f64);
     assert!(regular.len() >= 20 && steps.clone().all(|s| (s - width).abs() <= 1.0));
     // Everything is carried by half a mesh to the right: lines come half a mesh earlier.
-    let mut moved = still.clone();
+    let mut moved = zero.clone();
     moved[..image.data.len()].fill((-21.0 / MESHES / 2.0 / 3.0) as f32);
     let shifted = lines(&moved);
     let offset = (regular[3] as f64 - shifted[3] as f64).rem_euclid(width);
@@ -175,7 +175,7 @@ fn no_motion_is_a_regular_grid() {
 #[test]
 fn control_points_lie_on_the_fixed_image_and_are_carried_along() {
     let image = flipped_ramp();
-    let still = zero_displacement(&image);
+    let zero = zero_displacement(&image);
     // Control points 7 mm apart, along the same axes as the voxels.
     let spacing = [7.0; 3];
     let grid = Geometry::new([6, 6, 6], spacing)
@@ -192,13 +192,13 @@ fn control_points_lie_on_the_fixed_image_and_are_carried_along() {
         let lines = |row: &[Rgb]| (0..panel.width).filter(|&x| row[x] == GRID).collect::<Vec<_>>();
         rows.map(lines).filter(|row| !row.is_empty()).min_by_key(Vec::len).expect("there are lines")
     };
-    let regular = columns(&still);
+    let regular = columns(&zero);
     let steps: Vec<usize> = regular.windows(2).map(|pair| pair[1] - pair[0]).collect();
     // 21 mm are 299 pixels; lines that are thicker than a pixel have steps of one.
     let apart = 7.0 / 21.0 * (PANEL - 1) as f64;
     let far: Vec<_> = steps.iter().filter(|s| **s > 2).collect();
     assert!(!far.is_empty() && far.iter().all(|s| (**s as f64 - apart).abs() <= 2.0), "{steps:?}");
-    let mut moved = still.clone();
+    let mut moved = zero.clone();
     // 2 mm, in voxels of 3 mm along an axis that is turned round.
     moved[..image.data.len()].fill(-2.0 / 3.0);
     let shifted = columns(&moved);

@@ -240,11 +240,11 @@ impl Problem {
             Some(landmarks) => Some(landmarks.pull(&sight.displaced, &self.grid)?),
             None => None,
         };
-        let known = GlobalSums { pull, ..self.global_pass(&sight, fields)? };
-        let counted = known.counts.as_ref().map(|counts| counts[0].clone());
+        let sums = GlobalSums { pull, ..self.global_pass(&sight, fields)? };
+        let counted = sums.counts.as_ref().map(|counts| counts[0].clone());
         let mut rows = Vec::with_capacity(self.grid.layout.count());
         match flow {
-            None => self.shards(&mut sight, &known, &mut carried, (&mut rows, take))?,
+            None => self.shards(&mut sight, &sums, &mut carried, (&mut rows, take))?,
             Some(flow) => {
                 let mut to_u = Vec::new();
                 let mut keep = |gradient: Gradient| {
@@ -253,10 +253,10 @@ impl Problem {
                 };
                 let keeps = take.is_some().then_some(&mut keep as Take);
                 // A velocity's are changed later.
-                self.shards(&mut sight, &known, &mut [], (&mut rows, keeps))?;
+                self.shards(&mut sight, &sums, &mut [], (&mut rows, keeps))?;
                 let to_u = take.is_some().then(|| Sharded::new(to_u, self.grid.layout.clone()));
                 let take = take.as_mut().map(|take| &mut **take as Take);
-                self.to_velocity(flow, to_u, &fields[0], (&known, carried), (&mut rows, take))?;
+                self.to_velocity(flow, to_u, &fields[0], (&sums, carried), (&mut rows, take))?;
             }
         }
         self.counted = counted;
@@ -298,7 +298,7 @@ impl Problem {
     fn shards(
         &self,
         sight: &mut Sight,
-        known: &GlobalSums,
+        sums: &GlobalSums,
         carried: &mut [Vec<Carried>],
         (rows, mut take): (&mut Vec<Vec<Tensor<1>>>, Option<Take>),
     ) -> Result<()> {
@@ -313,17 +313,17 @@ impl Problem {
             self.visit(k, self.grid.width, sight, carried)
         };
         for (k, visit) in homes.in_turn(bring) {
-            let judged = self.judge(k, &visit, shown[k].take(), (known, take.is_some()));
+            let judged = self.judge(k, &visit, shown[k].take(), (sums, take.is_some()));
             let Judged { row, gradients, weights } = judged;
             rows.push(row);
             let Some(take) = take.as_mut() else { continue };
             let inner = visit.block.within(if is_field { self.radius() } else { 0 });
             let mut to_fields = self.to_displacements(&visit, &inner, gradients);
-            to_fields = with_pull(to_fields, &inner, k, known);
+            to_fields = with_pull(to_fields, &inner, k, sums);
             if is_field {
-                to_fields = self.with_costs(to_fields, &visit, &inner, known.counts_of(k));
+                to_fields = self.with_costs(to_fields, &visit, &inner, sums.counts_of(k));
                 to_fields =
-                    self.over_slopes(to_fields, &visit, &inner, (known.slope_of(k), weights));
+                    self.over_slopes(to_fields, &visit, &inner, (sums.slope_of(k), weights));
             }
             let carried = visit.carried;
             drop((visit.moving, visit.fixed));
@@ -344,14 +344,14 @@ impl Problem {
         k: usize,
         visit: &Visit,
         shown: Option<Tensor<5>>,
-        (known, wants_gradient): (&GlobalSums, bool),
+        (sums, wants_gradient): (&GlobalSums, bool),
     ) -> Judged {
         let block = &visit.block;
         let pair = visit.pair(&self.comparison, shown);
         let displaces_fixed = matches!(visit.fixed, FixedVisit::Shown(_));
         let needs = [wants_gradient, wants_gradient && displaces_fixed];
-        let (parts, gradients) = self.comparison.compare(block, &pair, &known.slopes[k], needs);
-        let mut row = match &known.loss {
+        let (parts, gradients) = self.comparison.compare(block, &pair, &sums.slopes[k], needs);
+        let mut row = match &sums.loss {
             None => parts,
             // Said by one of all shards.
             Some(loss) if k == 0 => vec![loss.clone()],
@@ -364,7 +364,7 @@ impl Problem {
             let sides = visit.sides().into_iter();
             let costs = sides.map(|side| self.cost_on(k, &side.pieces, block));
             let cost = costs.reduce(Tensor::add).expect("an image is displaced");
-            row.push(self.with_energy(k, cost, known));
+            row.push(self.with_energy(k, cost, sums));
         }
         Judged { row, gradients, weights: pair.weights }
     }
@@ -378,8 +378,8 @@ impl Problem {
     }
 
     /// A cost and the energy of landmarks, which all shards know: one of them says it.
-    fn with_energy(&self, k: usize, cost: Tensor<1>, known: &GlobalSums) -> Tensor<1> {
-        match &known.pull {
+    fn with_energy(&self, k: usize, cost: Tensor<1>, sums: &GlobalSums) -> Tensor<1> {
+        match &sums.pull {
             Some(pull) if k == 0 => {
                 let share = 1.0 / self.grid.holders.count() as f64;
                 cost + pull.energy.clone().mul_scalar(share)
@@ -435,7 +435,7 @@ impl Problem {
         flow: Flow,
         to_u: Option<Sharded>,
         velocity: &Sharded,
-        (known, mut carried): (&GlobalSums, Vec<Vec<Carried>>),
+        (sums, mut carried): (&GlobalSums, Vec<Vec<Carried>>),
         (rows, take): (&mut [Vec<Tensor<1>>], Option<Take>),
     ) -> Result<()> {
         let (grid, homes) = (&self.grid, &self.grid.homes);
@@ -451,7 +451,7 @@ impl Problem {
                 true => self.cost.value(&field_on(k, &block), &block),
                 false => row[0].zeros_like(),
             };
-            row.push(self.with_energy(k, cost, known));
+            row.push(self.with_energy(k, cost, sums));
             homes.settle(k);
         }
         let (Some(to_u), Some(take)) = (to_u, take) else { return Ok(()) };
@@ -463,7 +463,7 @@ impl Problem {
             let inner = block.within(self.radius());
             let there = gradient.window(inner.all.clone(), homes.device(k));
             let mut pieces = Pieces::of(&there, &inner);
-            if let (true, Some(counts)) = (costs, &known.counts) {
+            if let (true, Some(counts)) = (costs, &sums.counts) {
                 pieces = self.cost.add(pieces, &field_on(k, &block), [&block, &inner], &counts[k]);
             }
             let carried = carried[0][k].take();
@@ -518,8 +518,8 @@ impl Problem {
 }
 
 /// The gradients to the displacements, that of the moving image last, with the pull of landmarks.
-fn with_pull(gradients: Vec<Pieces>, inner: &Block, k: usize, known: &GlobalSums) -> Vec<Pieces> {
-    let (Some(pull), Some(counts)) = (&known.pull, known.counts_of(k)) else { return gradients };
+fn with_pull(gradients: Vec<Pieces>, inner: &Block, k: usize, sums: &GlobalSums) -> Vec<Pieces> {
+    let (Some(pull), Some(counts)) = (&sums.pull, sums.counts_of(k)) else { return gradients };
     let last = gradients.len() - 1;
     let pulled = gradients.into_iter().enumerate().map(|(field, gradient)| {
         let scale = if field == last { counts.clone() } else { counts.clone().neg() };

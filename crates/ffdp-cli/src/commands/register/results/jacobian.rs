@@ -39,11 +39,11 @@ mod tests {
         let part = FieldPlanes { displacement: &part, first: 1, own: 2..4 };
         assert_eq!(log_jacobian(&part, size, 1.5).expect("the size fits"), whole[40..80]);
         // A displacement of 0 changes no volume, a mirror image is cut off.
-        let still = vec![0.0; 3 * count];
-        let still = FieldPlanes { displacement: &still, first: 0, own: 0..6 };
-        let log = log_jacobian(&still, size, 2.0).expect("the size fits");
+        let zero = vec![0.0; 3 * count];
+        let zero = FieldPlanes { displacement: &zero, first: 0, own: 0..6 };
+        let log = log_jacobian(&zero, size, 2.0).expect("the size fits");
         assert!(log.iter().all(|&v| (v - 2f32.ln()).abs() < 1e-6));
-        let log = log_jacobian(&still, size, -2.0).expect("the size fits");
+        let log = log_jacobian(&zero, size, -2.0).expect("the size fits");
         assert!(log.iter().all(|&v| v == LEAST_DETERMINANT.ln() as f32));
     }
 }
