@@ -264,7 +264,7 @@ def write_table(request: argparse.Namespace) -> None:
         "device": request.device,
         "command": [
             "python scripts/peers/brains_peers.py run --data FOLDER --set test --ffdp target/release/ffdp -o peers.jsonl",
-            "python scripts/peers/brains_peers.py run --data FOLDER --ffdp target/release/ffdp -o more.jsonl --pairs 2 --rows elastix demons",
+            "python scripts/peers/brains_peers.py run --data FOLDER --ffdp target/release/ffdp -o more.jsonl --pairs 1 --rows elastix demons",
             "python scripts/peers/brains_peers.py table peers.jsonl more.jsonl -o benchmarks/brains-peers.json",
         ],
         "notes": notes + request.note,
@@ -301,7 +301,7 @@ def table_row(name: str, lines: list[dict], shared: bool) -> list[str] | None:
     memory = "memory_gb" if first["device"] == "cpu" else "gpu_memory_gb"
     seconds = ["", ""] if shared else [typical("register_s", 2), typical("pair_s", 2)]
     return [
-        name, first["program"], device, str(len(lines)), mean("dice", 4), f"{statistics.pstdev(dice):.4f}",
+        name, first["program"], device, str(len(lines)), mean("dice", 4), f"{statistics.pstdev(dice):.4f}" if len(dice) > 1 else "",
         f"{min(dice):.3f}", mean("cortex", 3), mean("deep", 3), mean("hd95_mm", 2), mean("folds", 0),
         mean("folds_percent", 4), mean("sd_log_jacobian", 3), *seconds, typical("cpu_s", 0), f"{max(column(memory)):.2f}",
     ]  # fmt: skip
