@@ -63,6 +63,8 @@ impl<'a> Pieces<'a> {
         piece: impl FnOnce(Tensor<5>) -> Tensor<5>,
     ) -> Tensor<5> {
         let (number, device) = (self.count, x.device());
+        // What several pieces begin with would be on the tape of each, and the first one's gradient would take it from there.
+        let x = if self.some.is_none() || x.is_require_grad() { x } else { x.detach() };
         let made = self.takes_next().then(|| {
             let made = piece(x);
             assert_eq!(made.dims(), shape, "piece {number} of a network makes another shape");
