@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::losses::similarity::scaled_features;
 use crate::losses::{Pair, SimilarityLoss};
-use crate::ops::normalized_gradient;
+use crate::ops::{normalized_gradient, sum_of_all};
 use ffdp_image::error::{Error, Result};
 
 /// What is made of the normalised gradients `m`, `f` of a voxel.
@@ -56,10 +56,10 @@ impl SimilarityLoss for Ngf {
             NgfTerm::Cross => dot(&moved, &moved) * dot(&fixed, &fixed) - inner,
         };
         match &pair.weights {
-            None => terms.sum(),
+            None => sum_of_all(terms),
             Some(weights) => {
                 let apart = terms.dims();
-                (terms * weights.clone().reshape(apart)).sum()
+                sum_of_all(terms * weights.clone().reshape(apart))
             }
         }
     }

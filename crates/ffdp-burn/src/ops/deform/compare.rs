@@ -6,6 +6,7 @@ use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::Shape;
 
+use crate::ops::field_sum::FieldSumOps;
 use crate::ops::information::{Information, InformationOps};
 use crate::ops::joint_histogram::{Binning, HistogramOptions, JointHistogramOps};
 use crate::ops::lncc::{LnccCall, LnccOps, LnccOptions};
@@ -88,8 +89,11 @@ impl Measure {
 }
 
 /// The backends that know every measure.
-pub(super) trait Comparing: LnccOps + MseOps + JointHistogramOps + InformationOps {}
-impl<B: LnccOps + MseOps + JointHistogramOps + InformationOps> Comparing for B {}
+pub(super) trait Comparing:
+    LnccOps + MseOps + JointHistogramOps + InformationOps + FieldSumOps
+{
+}
+impl<B: LnccOps + MseOps + JointHistogramOps + InformationOps + FieldSumOps> Comparing for B {}
 
 /// Two images of one grid, and how their voxels count.
 pub(super) struct Compared<B: Comparing> {
@@ -135,7 +139,7 @@ impl<B: Comparing> Compared<B> {
         let values = self.moved.shape().num_elements() as f64;
         let weights = self.weights.as_ref().map(|weights| {
             let weights = B::float_expand(weights.clone(), self.moved.shape());
-            let total = B::float_add_scalar(sum_in_planes::<B>(weights.clone()), NO_WEIGHT.into());
+            let total = B::float_add_scalar(B::part_sums(weights.clone(), 1), NO_WEIGHT.into());
             (weights, total)
         });
         let (weights, total) = weights.unzip();
@@ -237,14 +241,6 @@ fn information<B: Comparing>(
         false => gradient,
     };
     (loss, [together(to_moved, needs[0]), together(to_fixed, needs[1])])
-}
-
-/// The sum of all values, `[1]`; of planes first, so that no sum is long.
-fn sum_in_planes<B: Comparing>(x: FloatTensor<B>) -> FloatTensor<B> {
-    let shape = x.shape();
-    let planes = shape[0] * shape[1] * shape[2];
-    let planes = Shape::from([planes, shape[3] * shape[4]]);
-    B::float_sum(B::float_sum_dim(B::float_reshape(x, planes), 1))
 }
 
 /// One number on the device of `like`, `[1]`.

@@ -128,12 +128,11 @@ fn over_slope<B: Descending>(
     damping: f64,
 ) -> FloatTensor<B> {
     let shape = slope.shape();
-    let planes = Shape::from([shape[0] * shape[2], shape[3] * shape[4]]);
-    let of_planes = B::float_mean_dim(B::float_reshape(slope.clone(), planes), 1);
-    let of_planes = B::float_reshape(of_planes, Shape::from([shape[0], shape[2]]));
-    let mean = B::float_mean_dim(of_planes, 1);
-    let mean = B::float_reshape(mean, Shape::from([shape[0], 1, 1, 1, 1]));
-    let floor = B::float_add_scalar(B::float_mul_scalar(mean, damping.into()), NO_LENGTH.into());
+    let voxels = (shape[2] * shape[3] * shape[4]) as f64;
+    let sum = B::part_sums(slope.clone(), shape[0]);
+    let sum = B::float_reshape(sum, Shape::from([shape[0], 1, 1, 1, 1]));
+    let part = B::float_mul_scalar(sum, (damping / voxels).into());
+    let floor = B::float_add_scalar(part, NO_LENGTH.into());
     let divisor = B::float_mul_scalar(B::float_add(slope, floor), 2.0.into());
     B::float_div(gradient, divisor)
 }

@@ -25,6 +25,8 @@ use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::Shape;
 use serde::{Deserialize, Serialize};
 
+use super::field_sum::sum_of_fields;
+
 mod autodiff;
 #[cfg(feature = "cube")]
 pub(in crate::ops) mod cube;
@@ -208,8 +210,9 @@ pub fn weighted_joint_histogram(
     options: &HistogramOptions,
 ) -> Tensor<3> {
     let votes = joint_votes(a, b, Some(weights), options);
-    let total = votes.clone().sum_dim(2).sum_dim(1);
-    votes / total.clamp_min(f64::from(f32::MIN_POSITIVE))
+    let [batch, bins, _] = votes.dims();
+    let total = sum_of_fields(votes.clone().reshape([batch, 1, 1, bins, bins]));
+    votes / total.reshape([batch, 1, 1]).clamp_min(f64::from(f32::MIN_POSITIVE))
 }
 
 /// The votes in each cell, in voxels: the additive part of [`joint_histogram`], for losses that are

@@ -28,6 +28,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 use serde::{Deserialize, Serialize};
 
+use super::field_sum::sum_of_all;
 use super::weights::NO_WEIGHT;
 use ffdp_kit::vjp::scaled;
 
@@ -244,7 +245,7 @@ pub fn weighted_lncc(
     let fits = (0..5).all(|axis| given[axis] == image[axis] || axis < 2 && given[axis] == 1);
     assert!(fits, "lncc: weights {given:?} do not fit images {image:?}");
     let weights = weights.detach().expand(image);
-    let total = weights.clone().sum().add_scalar(NO_WEIGHT);
+    let total = sum_of_all(weights.clone()).add_scalar(NO_WEIGHT);
     weighted_lncc_sum(moved, fixed, weights, options).div(total).neg().add_scalar(1.0)
 }
 
