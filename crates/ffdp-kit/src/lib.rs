@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | [`vjp`] | the chain rule of an operation, and Burn's autodiff tape | |
 //! | [`real`] | element types of the CPU; values out of tensors and into them | |
+//! | [`window`] | sums over windows of lines, and loops on the vectors of the processor | |
 //! | [`half`] | images stored in half precision | |
 //! | [`dense`] | new tensors without gaps | |
 //! | `cubes` | grids of cubes, within what every GPU offers | `cube` |
@@ -54,6 +55,7 @@ pub mod tensor_cores;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod vjp;
+pub mod window;
 
 #[cfg(feature = "wgpu")]
 pub use adapters::{NoAdapter, wgpu_device};

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use super::{Direction, GaussianOps, GaussianOptions};
 use ffdp_kit::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::window::weigh;
 
 /// `K 1` along an axis of `len` voxels.
 fn norms(half: &[f64], len: usize) -> Vec<f64> {
@@ -30,16 +31,13 @@ fn pass<T: Real>(
     output.par_chunks_mut(stride).enumerate().for_each(|(chunk, output)| {
         let (block, i) = (chunk / len, chunk % len);
         let source = &data[block * len * stride..][..len * stride];
-        let mut sums = vec![0.0f64; stride];
-        for j in i.saturating_sub(radius)..(i + radius + 1).min(len) {
-            let weight = match direction {
-                Direction::Forward => half[i.abs_diff(j)] / norms[i],
-                Direction::Adjoint => half[i.abs_diff(j)] / norms[j],
-            };
-            let values = &source[j * stride..][..stride];
-            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value.wide());
-        }
-        output.iter_mut().zip(&sums).for_each(|(value, sum)| *value = T::of(*sum));
+        let first = i.saturating_sub(radius);
+        let weight = |j: usize| match direction {
+            Direction::Forward => half[i.abs_diff(j)] / norms[i],
+            Direction::Adjoint => half[i.abs_diff(j)] / norms[j],
+        };
+        let weights: Vec<f64> = (first..(i + radius + 1).min(len)).map(weight).collect();
+        weigh(&weights, |j| &source[(first + j) * stride..][..stride], output);
     });
     output
 }
@@ -48,20 +46,25 @@ fn pass<T: Real>(
 fn pass_along_lines<T: Real>(data: &[T], half: &[f64], len: usize, direction: Direction) -> Vec<T> {
     let norms = norms(half, len);
     let radius = half.len() - 1;
+    let weights: Vec<f64> = (0..=2 * radius).map(|j| half[radius.abs_diff(j)]).collect();
     let mut output = vec![T::default(); data.len()];
-    output.par_chunks_mut(len).zip(data.par_chunks(len)).with_min_len(64).for_each(
-        |(output, line)| {
-            for (i, value) in output.iter_mut().enumerate() {
-                let near = i.saturating_sub(radius)..(i + radius + 1).min(len);
-                let sum: f64 = match direction {
-                    Direction::Forward => {
-                        near.map(|j| half[i.abs_diff(j)] * line[j].wide()).sum::<f64>() / norms[i]
-                    }
-                    Direction::Adjoint => {
-                        near.map(|j| half[i.abs_diff(j)] * line[j].wide() / norms[j]).sum()
-                    }
-                };
-                *value = T::of(sum);
+    let lines = output.par_chunks_mut(len).zip(data.par_chunks(len)).with_min_len(64);
+    // Zeros around a line have no share in its sums.
+    lines.for_each_init(
+        || (vec![0.0; len + 2 * radius], vec![0.0; len]),
+        |(padded, sums), (output, line)| {
+            let values = padded[radius..].iter_mut().zip(line).zip(&norms);
+            match direction {
+                Direction::Forward => {
+                    values.for_each(|((value, given), _)| *value = given.wide());
+                    weigh(&weights, |j| &padded[j..], sums);
+                    let values = output.iter_mut().zip(sums).zip(&norms);
+                    values.for_each(|((value, sum), norm)| *value = T::of(*sum / norm));
+                }
+                Direction::Adjoint => {
+                    values.for_each(|((value, given), norm)| *value = given.wide() / norm);
+                    weigh(&weights, |j| &padded[j..], output);
+                }
             }
         },
     );

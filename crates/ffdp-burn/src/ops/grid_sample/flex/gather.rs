@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use super::Sampler;
 use super::lanes::{LANES, Lanes, Stretch};
 use ffdp_kit::real::Real;
+use ffdp_kit::window::vectorized;
 
 /// The rows of a tensor `[N, C, D, H, W]`: for every (n, z, y) the row of each channel.
 fn rows<T>(tensor: &mut [T], channels: usize, [d, h, w]: [usize; 3]) -> Vec<Vec<&mut [T]>> {
@@ -24,6 +25,7 @@ fn row_of(i: usize, [d, h, _]: [usize; 3]) -> [usize; 3] {
 }
 
 /// Rounds the lanes of a stretch that exist.
+#[inline(always)]
 fn write<T: Real>(row: &mut [T], values: &Lanes) {
     for (value, wide) in row.iter_mut().zip(values) {
         *value = T::of(*wide);
@@ -37,12 +39,17 @@ pub(super) fn forward<T: Real>(s: &Sampler<'_, T>, batch: usize) -> Vec<T> {
     rows.into_par_iter().enumerate().for_each(|(i, mut row)| {
         let [n, z, y] = row_of(i, size);
         let places = s.row(n, y, z);
-        for x in (0..w).step_by(LANES) {
-            let stretch = places.stretch(x);
-            for (c, row) in row.iter_mut().enumerate() {
-                write(&mut row[x..x + stretch.count], &stretch.values(s.channel(n, c)));
-            }
-        }
+        vectorized(
+            #[inline(always)]
+            || {
+                for x in (0..w).step_by(LANES) {
+                    let stretch = places.stretch(x);
+                    for (c, row) in row.iter_mut().enumerate() {
+                        write(&mut row[x..x + stretch.count], &stretch.values(s.channel(n, c)));
+                    }
+                }
+            },
+        );
     });
     output
 }
@@ -58,18 +65,24 @@ fn index_gradients<T: Real>(
     let [d, h, w] = s.sampling.size;
     let places = s.row(n, y, z);
     let grad = |c: usize| &grad[(((n * s.channels + c) * d + z) * h + y) * w..][..w];
-    for x in (0..w).step_by(LANES) {
-        let stretch = places.stretch(x);
-        let mut sums = [[0.0; LANES]; 3];
-        for c in 0..s.channels {
-            let g = widened(&grad(c)[x..x + stretch.count]);
-            stretch.add_slopes(s.channel(n, c), &g, &mut sums);
-        }
-        visit(x, &stretch, &sums);
-    }
+    vectorized(
+        #[inline(always)]
+        || {
+            for x in (0..w).step_by(LANES) {
+                let stretch = places.stretch(x);
+                let mut sums = [[0.0; LANES]; 3];
+                for c in 0..s.channels {
+                    let g = widened(&grad(c)[x..x + stretch.count]);
+                    stretch.add_slopes(s.channel(n, c), &g, &mut sums);
+                }
+                visit(x, &stretch, &sums);
+            }
+        },
+    );
 }
 
 /// The values of a stretch; zeros behind them.
+#[inline(always)]
 pub(super) fn widened<T: Real>(row: &[T]) -> Lanes {
     let mut lanes = [0.0; LANES];
     for (lane, value) in lanes.iter_mut().zip(row) {

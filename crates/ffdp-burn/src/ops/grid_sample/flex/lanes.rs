@@ -1,5 +1,6 @@
 //! Samples of a stretch of neighbouring voxels, step by step: each step is a loop over arrays of fixed
-//! length, which the compiler turns into vector instructions. Only reading the image goes voxel by voxel.
+//! length, which the compiler turns into vector instructions, where [`vectorized`](ffdp_kit::window::vectorized)
+//! into long ones. Only reading the image goes voxel by voxel.
 //!
 //! All lanes are treated as if they lay in a [`Cell`](super::place::Cell); those that do not are given, and
 //! are done again in the general way ([`SamplePosition`]).
@@ -81,6 +82,7 @@ impl Stretch {
     }
 
     /// Without casts and without a branch, which would be done lane by lane.
+    #[inline(always)]
     fn find_cells(&mut self) {
         let mut low = [[0.0; LANES]; 3];
         let mut inside = [1.0; LANES];
@@ -107,6 +109,7 @@ impl Stretch {
     }
 
     /// The samples that lie in no cell, and where they lie.
+    #[inline(always)]
     pub(super) fn others(&self) -> impl Iterator<Item = (usize, SamplePosition)> {
         let lanes = (0..self.count).filter(|j| !self.in_cell[*j]);
         lanes.map(|j| {
@@ -117,34 +120,37 @@ impl Stretch {
     }
 
     /// Offsets from the first voxel of a cell to its pairs of voxels along x.
+    #[inline(always)]
     fn pairs(&self) -> [usize; 4] {
         let [_, h, w] = self.input;
         [0, w, h * w, h * w + w]
     }
 
     /// The corners: for each pair the lower one, then the upper one.
-    fn corners<T: Real>(&self, channel: &[T]) -> [[Lanes; 2]; 4] {
-        let mut corners = [[[0.0; LANES]; 2]; 4];
+    #[inline(always)]
+    fn corners<T: Real>(&self, channel: &[T]) -> [[[T; LANES]; 2]; 4] {
+        let mut corners = [[[T::default(); LANES]; 2]; 4];
         if !self.in_cell.contains(&true) {
             return corners;
         }
         for (j, first) in self.first.iter().enumerate() {
             for (corner, offset) in corners.iter_mut().zip(self.pairs()) {
                 let pair = &channel[first + offset..][..2];
-                corner[0][j] = pair[0].wide();
-                corner[1][j] = pair[1].wide();
+                corner[0][j] = pair[0];
+                corner[1][j] = pair[1];
             }
         }
         corners
     }
 
     /// The values of a channel.
+    #[inline(always)]
     pub(super) fn values<T: Real>(&self, channel: &[T]) -> Lanes {
         let corners = self.corners(channel);
         let [tx, ty, tz] = &self.within;
         let mut values = [0.0; LANES];
         for j in 0..LANES {
-            let along = |k: usize| mix(corners[k][0][j], corners[k][1][j], tx[j]);
+            let along = |k: usize| mix(corners[k][0][j].wide(), corners[k][1][j].wide(), tx[j]);
             let (near, far) = (mix(along(0), along(1), ty[j]), mix(along(2), along(3), ty[j]));
             values[j] = mix(near, far, tz[j]);
         }
@@ -155,13 +161,14 @@ impl Stretch {
     }
 
     /// Adds `g` times the derivatives of a channel along x, y, z.
+    #[inline(always)]
     pub(super) fn add_slopes<T: Real>(&self, channel: &[T], g: &Lanes, sums: &mut [Lanes; 3]) {
         let corners = self.corners(channel);
         let [tx, ty, tz] = &self.within;
         let mut slopes = [[0.0; LANES]; 3];
         for j in 0..LANES {
-            let along = |k: usize| mix(corners[k][0][j], corners[k][1][j], tx[j]);
-            let slope = |k: usize| corners[k][1][j] - corners[k][0][j];
+            let along = |k: usize| mix(corners[k][0][j].wide(), corners[k][1][j].wide(), tx[j]);
+            let slope = |k: usize| corners[k][1][j].wide() - corners[k][0][j].wide();
             let [a, b, c, d] = [along(0), along(1), along(2), along(3)];
             slopes[0][j] =
                 mix(mix(slope(0), slope(1), ty[j]), mix(slope(2), slope(3), ty[j]), tz[j]);
@@ -181,6 +188,7 @@ impl Stretch {
     }
 
     /// Adds `g` to the eight corners of every cell; `sums` begins with voxel `start` of the image.
+    #[inline(always)]
     pub(super) fn add_to_corners(&self, g: &Lanes, sums: &mut [f64], start: usize) {
         let [tx, ty, tz] = &self.within;
         let mut shares = [[[0.0; LANES]; 2]; 4];
@@ -207,6 +215,7 @@ impl Stretch {
     }
 
     /// The planes of the image, first and last, that the samples read or may read.
+    #[inline(always)]
     pub(super) fn planes(&self) -> (usize, usize) {
         let last = self.input[0] - 1;
         let plane = |z: f64| (z.max(0.0) as usize).min(last);
@@ -219,7 +228,7 @@ impl Stretch {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn mix(a: f64, b: f64, t: f64) -> f64 {
     a + t * (b - a)
 }

@@ -11,6 +11,7 @@ use super::lanes::LANES;
 use super::place::SamplePosition;
 use super::{Row, Sampler};
 use ffdp_kit::real::Real;
+use ffdp_kit::window::vectorized;
 
 /// Output planes of a slab.
 const PLANES: usize = 16;
@@ -60,10 +61,15 @@ fn slabs<T: Real>(s: &Sampler<'_, T>, n: usize) -> Vec<Slab> {
 fn planes<T: Real>(s: &Sampler<'_, T>, n: usize, first: usize, last: usize) -> (usize, usize) {
     let mut reach = (s.input[0] - 1, 0);
     for_each_row(s, n, first..last, |_, row| {
-        for x in (0..s.sampling.size[2]).step_by(LANES) {
-            let (low, high) = row.stretch(x).planes();
-            reach = (reach.0.min(low), reach.1.max(high));
-        }
+        vectorized(
+            #[inline(always)]
+            || {
+                for x in (0..s.sampling.size[2]).step_by(LANES) {
+                    let (low, high) = row.stretch(x).planes();
+                    reach = (reach.0.min(low), reach.1.max(high));
+                }
+            },
+        );
     });
     (reach.0.min(reach.1), reach.1)
 }
@@ -104,14 +110,19 @@ fn sums_of<T: Real>(s: &Sampler<'_, T>, n: usize, slab: &Slab, grad: &[T]) -> Ve
     let start = slab.low * area;
     let mut sums = vec![0.0; (slab.high + 1 - slab.low) * area];
     for_each_row(s, n, slab.first..slab.last, |at, row| {
-        for x in (0..s.sampling.size[2]).step_by(LANES) {
-            let stretch = row.stretch(x);
-            let g = widened(&grad[at + x..][..stretch.count]);
-            stretch.add_to_corners(&g, &mut sums, start);
-            for (j, place) in stretch.others() {
-                add(&mut sums, start, s.input, &place, g[j]);
-            }
-        }
+        vectorized(
+            #[inline(always)]
+            || {
+                for x in (0..s.sampling.size[2]).step_by(LANES) {
+                    let stretch = row.stretch(x);
+                    let g = widened(&grad[at + x..][..stretch.count]);
+                    stretch.add_to_corners(&g, &mut sums, start);
+                    for (j, place) in stretch.others() {
+                        add(&mut sums, start, s.input, &place, g[j]);
+                    }
+                }
+            },
+        );
     });
     sums
 }
