@@ -296,6 +296,45 @@ fn check((name, images, arrows, some): &Map) {
     }
 }
 
+/// Crates whose roots have maps of their modules.
+const MAPPED: &str = "image burn optim parallel register groups nets shapes train cli";
+
+/// The words of the map in a crate's root, and the names that its lines begin with, up to two spaces.
+fn map_of(root: &str) -> [BTreeSet<String>; 2] {
+    let [mut words, mut named] = [BTreeSet::new(), BTreeSet::new()];
+    let mut on_map = false;
+    for line in root.lines().filter_map(|line| line.strip_prefix("//!")).map(str::trim) {
+        if line.starts_with("```") {
+            on_map = line == "```text";
+        } else if on_map {
+            let parts = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+            words.extend(parts.map(str::to_string));
+            let left = line.split("  ").next().expect("a line has a beginning");
+            let names = left.split([',', '>']).map(|name| name.trim().trim_end_matches('/'));
+            named.extend(names.filter(|name| !name.is_empty()).map(str::to_string));
+        }
+    }
+    [words, named]
+}
+
+#[test]
+fn maps_of_crates_name_their_modules() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");
+    for name in MAPPED.split(' ') {
+        let root = crates.join(format!("ffdp-{name}/src/lib.rs"));
+        let root = fs::read_to_string(root).expect("a crate has a root");
+        let items = root.lines().map(|line| line.trim_start_matches("pub "));
+        let modules = items.filter_map(|item| item.strip_prefix("mod ")?.strip_suffix(';'));
+        let modules: BTreeSet<&str> = modules.filter(|module| *module != "tests").collect();
+        let [words, named] = map_of(&root);
+        let missing: Vec<_> = modules.iter().filter(|module| !words.contains(**module)).collect();
+        assert!(missing.is_empty(), "not on the map of ffdp-{name}: {missing:?}");
+        let is_there = |at: &&String| modules.contains(at.as_str()) || crates.join(at).is_dir();
+        let gone: Vec<_> = named.iter().filter(|at| !is_there(at)).collect();
+        assert!(gone.is_empty(), "on the map of ffdp-{name}, and no module: {gone:?}");
+    }
+}
+
 /// Only the facade passes on what lives in another crate: an import names the crate where a thing is.
 #[test]
 fn crates_pass_on_no_names_of_other_crates() {

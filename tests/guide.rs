@@ -146,6 +146,34 @@ fn settings_of_the_guide_are_understood() {
     assert!(read > 0, "the guide shows settings");
 }
 
+/// The entries of settings whose tables are written by hand, with their defaults.
+#[test]
+fn settings_of_shapes_have_rows() {
+    use ffdp::shapes::lddmm::LddmmSettings;
+    use ffdp::shapes::sinkhorn::{Multiscale, SinkhornSettings};
+    let page = tables::read(Path::new("docs/settings.md"));
+    let of = |name: &str, settings: serde_json::Value| {
+        let start = page.find(&format!("### `{name}`\n")).expect("it has a table") + 1;
+        let rows: Vec<&str> = page[start..].split("\n### ").next().unwrap_or("").lines().collect();
+        let rows: Vec<&&str> = rows.iter().filter(|row| row.starts_with("| `")).collect();
+        let entries = settings.as_object().expect("a struct has entries");
+        assert_eq!(rows.len(), entries.len(), "{name}: {rows:?}");
+        for (entry, default) in entries {
+            let default = match default {
+                serde_json::Value::Object(_) => "`{ ".to_string(),
+                serde_json::Value::Null => "|".to_string(),
+                other => format!("`{}` |", other.to_string().replace(',', ", ")),
+            };
+            let row = format!("| `{entry}` | {default}");
+            assert!(rows.iter().any(|found| found.starts_with(&row)), "{name} has no row {row}");
+        }
+    };
+    let value = |settings: serde_json::Result<_>| settings.expect("plain values");
+    of("LddmmSettings", value(serde_json::to_value(LddmmSettings::default())));
+    of("SinkhornSettings", value(serde_json::to_value(SinkhornSettings::default())));
+    of("Multiscale", value(serde_json::to_value(Multiscale::default())));
+}
+
 #[test]
 fn readme_is_short() {
     let lines = tables::read(Path::new("README.md")).lines().count();

@@ -33,23 +33,28 @@ fn types(places: &[&str]) -> BTreeMap<String, Type> {
 
 fn read_types(text: &str, found: &mut BTreeMap<String, Type>) {
     let (mut docs, mut skipped, mut renamed, mut own_name) = (Vec::new(), false, "", None);
-    let mut open: Option<(String, Type, &str)> = None;
+    let (mut open, mut attribute): (Option<(String, Type, &str)>, _) = (None, String::new());
     for line in text.lines() {
         let trimmed = line.trim();
         if let Some(doc) = trimmed.strip_prefix("///") {
             docs.push(doc.trim());
             continue;
         }
-        if trimmed.starts_with("#[") {
-            skipped |= trimmed.contains("serde(skip)");
+        if trimmed.starts_with("#[") || !attribute.is_empty() {
+            attribute += trimmed;
+            if attribute.matches('[').count() > attribute.matches(']').count() {
+                continue; // It goes on in the next line.
+            }
+            skipped |= attribute.contains("serde(skip)");
             let quoted =
-                trimmed.split_once("serde(rename = \"").and_then(|(_, s)| s.split_once('"'));
+                attribute.split_once("serde(rename = \"").and_then(|(_, s)| s.split_once('"'));
             own_name = quoted.map(|(name, _)| name.to_string()).or(own_name);
             for rule in ["snake_case", "lowercase", "kebab-case"] {
-                if trimmed.contains(&format!("rename_all = \"{rule}\"")) {
+                if attribute.contains(&format!("rename_all = \"{rule}\"")) {
                     renamed = rule;
                 }
             }
+            attribute.clear();
             continue;
         }
         let start = |kind: &str| trimmed.strip_prefix(kind)?.strip_suffix(" {").map(str::to_string);
@@ -62,9 +67,14 @@ fn read_types(text: &str, found: &mut BTreeMap<String, Type>) {
             if let Some((name, kind, _)) = open.take() {
                 found.insert(name, kind);
             }
-        } else if let Some((_, kind, rule)) = open.as_mut().filter(|_| line.starts_with("    ")) {
-            let member = member(trimmed, kind.is_enum, rule);
-            if let Some([name, inner]) = member.filter(|_| !skipped && !docs.is_empty()) {
+        } else if let Some((of, kind, rule)) = open.as_mut().filter(|_| line.starts_with("    ")) {
+            let member = member(trimmed, kind.is_enum, rule).filter(|_| !docs.is_empty());
+            let is_field = !kind.is_enum && trimmed.starts_with("pub ");
+            assert!(!is_field || skipped || member.is_some(), "{of}: no row for `{trimmed}`");
+            if let Some([name, inner]) = member.filter(|_| !skipped) {
+                // With another name in a file it may have another type there, and be left out as well.
+                let optional = if inner.starts_with("Option<") { "Option<" } else { "" };
+                let inner = if own_name.is_some() { optional.to_string() } else { inner };
                 let name = own_name.take().unwrap_or(name);
                 kind.members.push([name, inner, plain(&docs.join(" "))]);
             }

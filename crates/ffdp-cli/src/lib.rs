@@ -4,6 +4,34 @@
 //! 1 the input or the request cannot be worked with, 2 a defect of this program or the device, 3 (with --strict) a
 //! registration that failed.
 //! One file per command in `commands/`; what they share is next to it.
+//!
+//! # Map of the crate
+//! From the command line to the exit code:
+//! ```text
+//! args > help              the command line, as clap reads it; the layout of its help
+//! commands                 the commands, one file or folder each
+//! words, nan_policy        arguments of several commands; numbers as other programs write them
+//! settings                 stages from a file, from flags, by default
+//! pairs, label_names       lists of pairs; names of labels
+//! device > mesh            where kernels run; in how many shards
+//! hosts                    processes that `mpirun` starts
+//! memory, disk             what a run needs, before it starts
+//! output > manifest        the folder of a run; which files belong to it
+//! checkpoint               what a run has reached, for `--resume`
+//! hash, file_version       whether an input is still the same
+//! cohort                   many pairs in one process
+//! in_parallel              two steps concurrently
+//! watch                    progress, log and checkpoints of a registration
+//! progress, journal        lines on stderr; `log.jsonl`
+//! interrupt, leftovers     Ctrl-C; files of a process that was killed
+//! result                   what was found, measured
+//! affine_parts             rotation, scale, shear and shift of an affine map
+//! report                   `metrics.json`, `report.html`
+//! json, names, time        what files and reports are written with
+//! printer, failure         stdout and stderr; messages and exit codes
+//! ```
+//! `main.rs` has the allocator (`huge_pages.rs`). A command of your own is a file of `commands/` and a line in each list
+//! of its `mod.rs`. A figure or a table of the report is a file of `report/`.
 
 mod affine_parts;
 mod args;

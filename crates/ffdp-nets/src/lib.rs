@@ -18,11 +18,14 @@
 //! ```text
 //! network                                one of the networks below, with an alignment or without
 //!   > affine > voxelmorph, transmorph
+//!     > spline_head                        displacements by control points
 //!     > sharded                            layers on a mesh of devices
 //!       > activations, padding, pieces > layers    activations in parts; modules
 //!         > ops                            fused layers with hand-derived gradients
 //! ffdp-burn                                warps, losses, meshes of devices
 //! ```
+//! A network of your own is a folder next to `voxelmorph/` and a variant of [`DeformationConfig`] with its lines in
+//! `network.rs`; a layer is a folder of `ops/` or a file of `layers/`.
 
 pub mod activations;
 pub mod affine;

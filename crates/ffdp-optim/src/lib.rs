@@ -25,6 +25,17 @@
 //! # Ok::<(), Infallible>(())
 //! ```
 //! Source: Nocedal and Wright, Numerical Optimization, 2nd edition, chapters 3, 5, 6 and 7.
+//!
+//! # Map of the crate
+//! ```text
+//! space                     inner products and sums of vectors
+//! objective                 the loss and its gradient
+//! minimizer                 iterations along a direction
+//! steepest > bfgs, lbfgs    directions: the gradient, quasi-Newton
+//! search                    line searches
+//! newton > pcg              Gauss-Newton-Krylov; conjugate gradients
+//! ```
+//! A direction of your own implements [`Direction`], vectors of your own [`Space`], a loss [`Objective`].
 
 mod bfgs;
 mod lbfgs;

@@ -20,12 +20,12 @@
 //! watch     what ends a wait without end
 //! on_each_device  a thread for each          lending     of parts, planes to others and back
 //! cuts      planes of every place            replicas    weights on every device
-//! lines     all parameters in one piece
+//! lines     all parameters in one piece      numbers     values that the host waits for
 //!
 //! smoothing, loss, label_dice, reductions, adam, resample    sharded operations made of these
-//! periodic/ operators of periodic volumes: differences, Fourier transforms, cubic splines
+//! periodic/  operators of periodic volumes: differences, Fourier transforms, cubic splines
 //! deform/   iterations of deformable methods: greedy, SyN, velocities
-//! alignment an affine map's loss and gradient          chain  images of any size through transforms
+//! alignment  an affine map's loss and gradient         chain  images of any size through transforms
 //! planner   how many shards a run needs       hosts/     several processes
 //! ```
 //! Read `sharded.rs` and `halo.rs`, then `ring/mod.rs`. `docs/how-it-works.md` counts what travels.

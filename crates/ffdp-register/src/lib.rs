@@ -6,6 +6,42 @@
 //! iterations of a solver (`methods/`), and what deforms is a model (`models.rs`); `side.rs` makes the levels' images,
 //! `settings/` holds every number that can be chosen, `result/` is what comes of it.
 //!
+//! # Map of the crate
+//! From the images to the result:
+//! ```text
+//! problem                 the images, masks and channels; where the search starts
+//! shared                  an image of several registrations
+//! settings > schedule     the numbers of methods; stages in order, presets, what works with what
+//! register                a run from beginning to end
+//! requirements, checks    what must hold before it starts
+//! coverage, histogram     masks of what an image shows; histogram matching
+//! intensities > side      scaling to [0, 1]; an image on any level
+//! pyramid                 the grids of the levels
+//! places, level_memory    device or host memory of each shard; bytes that a level takes
+//! shards, processes       how many shards a run needs; ranks that share a volume
+//! start                   initial transforms
+//! stages > context        stages in order; what each works with and has found
+//! methods                 rigid to affine, discrete, greedy, SyN, SVF, FFD, GNK; methods and models of a program
+//! level > convergence     iterations of a level; when they end
+//! pair                    the images of a level, and the similarity under a transform
+//! landmarks, labels       further terms of the loss
+//! models > fields         displacement, halves or velocity; vectors of voxels in shards
+//! parametric              displacements of few parameters
+//! observer > report       progress of levels and stages
+//! checkpoint              where a run can be continued
+//! result > verdict        warped image, transform, inverse; aligned or not
+//! file_warp               files through transforms, a run of planes at a time
+//! ```
+//!
+//! # Of your own
+//! | what | implement | or add here |
+//! |---|---|---|
+//! | similarity | `SimilarityLoss` of `ffdp-burn` | a file and a line of its `losses/similarities/` |
+//! | transform model | [`TransformModel`](methods::TransformModel) | a `Model` of fields in `models.rs` |
+//! | method, a stage | [`Method`](methods::Method) | a file of `methods/`, a line in each list of its `mod.rs` |
+//! | preset | [`Settings`] | a variant of [`Preset`] |
+//! | progress report | [`Observer`] | |
+//!
 //! ```
 //! use ffdp_image::synth::{PhantomSettings, pair};
 //! use ffdp_register::{LevelSettings, Register, Settings, Stage, methods::GreedySettings};

@@ -28,7 +28,9 @@
 //!       > ranges              pairs of clusters that count
 //!       > formula             expressions, their derivatives, the order of evaluation
 //! ```
-//! Read `formula/mod.rs` first, then `reduce/mod.rs`.
+//! Read `formula/mod.rs` first, then `reduce/mod.rs`. A sum of your own is a [`Formula`]. A further kernel is a variant
+//! of [`Decay`], a further data term one of [`Attachment`](attachment::Attachment), a format a file of `files/` with its
+//! lines in `mod.rs`.
 
 pub mod attachment;
 pub mod files;

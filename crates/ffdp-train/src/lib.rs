@@ -15,6 +15,10 @@
 //!   > data                   images, pairs, their order, augmentation, prefetching
 //!       > arguments > settings, user_flags, folder, stderr
 //! ```
+//! A term of the loss is a field of [`settings::Settings`] and its lines in `objective.rs`; a similarity is one of
+//! `ffdp-burn`, a network one of `ffdp-nets`. A random change of the training images is a field of
+//! [`settings::Augmentation`] and its lines in `data/augment.rs`.
+//!
 //! `ffdp train` and `cargo run --example transmorph` are two entrances to the same modules. A run lives in
 //! a folder ([`RunFolder`]) which holds everything that is needed to continue it or to predict with
 //! it: settings, network, checkpoints, journal, pictures.

@@ -23,7 +23,7 @@ use ffdp_parallel::planner::VALUE;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DiscreteSettings {
-    /// Its level, as `shrink` in a file. Default: such that no axis of the fixed image has more than 112 voxels.
+    /// Its level, of which a file has the `shrink`. Default: such that no axis of the fixed image has more than 112 voxels.
     #[serde(
         rename = "shrink",
         serialize_with = "shrink_of",
