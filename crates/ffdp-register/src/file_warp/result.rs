@@ -160,8 +160,8 @@ impl FileResult {
                 return Err(Error::invalid(what, self.volumes, fix));
             }
             (None, false) => {
-                let series = (self.volumes, header.time_step_seconds);
-                ResultWriter::Floats(VolumeWriter::create_series(path, grid, series)?)
+                let (volumes, seconds) = (self.volumes, header.time_step_seconds);
+                ResultWriter::Floats(VolumeWriter::create_series(path, grid, volumes, seconds)?)
             }
         })
     }

@@ -237,11 +237,17 @@ impl Case {
     }
 }
 
+/// A pair of images and what was predicted for it.
+struct Predicted {
+    inputs: PredictInputs,
+    prediction: Prediction,
+}
+
 impl Steps for Predictions<'_> {
     type Pair = Case;
     type Device = (Device, Predictor);
     type Read = PredictInputs;
-    type Computed = (PredictInputs, Prediction);
+    type Computed = Predicted;
     type Done = Measures;
 
     fn open(&self, _: usize, _: &Case) -> Result<(Device, Predictor)> {
@@ -273,23 +279,19 @@ impl Steps for Predictions<'_> {
         case: &Case,
         inputs: PredictInputs,
         (device, predictor): &mut (Device, Predictor),
-    ) -> Result<(PredictInputs, Prediction)> {
+    ) -> Result<Predicted> {
         let Case { request, files, printer, .. } = case;
         files.prepare()?;
         let mut progress = ProgressPrinter::new(*printer);
-        let found = Prediction::of(predictor, &inputs, request.refine, device, &mut progress)?;
-        Ok((inputs, found))
+        let prediction = Prediction::of(predictor, &inputs, request.refine, device, &mut progress)?;
+        Ok(Predicted { inputs, prediction })
     }
 
-    fn finish(
-        &self,
-        case: &Case,
-        (inputs, found): (PredictInputs, Prediction),
-    ) -> Result<Measures> {
+    fn finish(&self, case: &Case, Predicted { inputs, prediction }: Predicted) -> Result<Measures> {
         let named = |overlap| NamedOverlap { overlap, names: self.label_names.clone() };
-        let dice = found.overlap(&inputs)?.map(named);
+        let dice = prediction.overlap(&inputs)?.map(named);
         case.claim.begin(&[])?;
-        let measures = case.files.write(&case.request, found, dice)?;
+        let measures = case.files.write(&case.request, prediction, dice)?;
         case.claim.clone().complete()?;
         let reasons = &measures.result.assessment.reasons;
         reasons.iter().for_each(|reason| case.printer.warning(reason));

@@ -152,7 +152,7 @@ fn of_ome(text: &str, pages: usize, samples: usize) -> Result<Description, Refus
     }
     // As many planes as pages, before anything is allocated by their number.
     let count = check_count(sizes, pages, images > 1)?;
-    let pages = pages_of_planes(pixels, (order, sizes, count), pages)?;
+    let pages = pages_of_planes(pixels, order, sizes, count, pages)?;
     let spacing_mm = spacing(pixels, sizes[0], &mut warnings);
     Ok(Description { name: "OME-TIFF", sizes, pages, spacing_mm, warnings })
 }
@@ -160,7 +160,9 @@ fn of_ome(text: &str, pages: usize, samples: usize) -> Result<Description, Refus
 /// The page of each plane, by the elements `TiffData`; without any, pages are in order.
 fn pages_of_planes(
     pixels: Node,
-    (order, sizes, count): (&str, [usize; 3], usize),
+    order: &str,
+    sizes: [usize; 3],
+    count: usize,
     pages: usize,
 ) -> Result<Vec<usize>, Refusal> {
     let data: Vec<Node> =
