@@ -8,6 +8,7 @@
 //! | [`real`] | element types of the CPU; values out of tensors and into them | |
 //! | [`half`] | images stored in half precision | |
 //! | [`dense`] | new tensors without gaps | |
+//! | [`place`] | where a tensor lies, and in which precision | |
 //! | `cubes` | grids of cubes, within what every GPU offers | `cube` |
 //! | `launch` | buffers and deterministic sums of CubeCL kernels | `cube` |
 //! | `march` | kernels that walk through a volume plane by plane | `cube` |
@@ -47,6 +48,7 @@ mod kernels;
 pub mod launch;
 #[cfg(feature = "cube")]
 pub mod march;
+pub mod place;
 pub mod real;
 pub mod rehearsal;
 #[cfg(feature = "cube")]
@@ -60,3 +62,4 @@ pub use adapters::{NoAdapter, wgpu_device};
 pub use dense::dense_zeros;
 #[cfg(feature = "persistence")]
 pub use kernels::keep_kernels;
+pub use place::TensorPlace;

@@ -142,7 +142,7 @@ impl Fields {
         let keep = |k: usize, vectors| put_away(map_vectors(vectors, &matrix), rest.device(k));
         let moved = parts
             .into_iter()
-            .map(|field| read_through((&field, &holders), &map, places, Padding::Border, keep));
+            .map(|field| read_through(&field, &holders, &map, places, Padding::Border, keep));
         let parts = moved.collect::<Result<_>>()?;
         let (work, holders) = (work.clone(), places.team.fixed.clone());
         Ok(Self { parts, geometry: to.clone(), work, holders, exact: None })
@@ -167,7 +167,8 @@ impl Fields {
     pub fn of_first(
         processes: &Processes,
         mine: Option<Self>,
-        (count, geometry): (usize, &Geometry),
+        count: usize,
+        geometry: &Geometry,
         home: &Device,
     ) -> Result<Self> {
         let mut mine = mine.map(|fields| fields.parts.into_iter());

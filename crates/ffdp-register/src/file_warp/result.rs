@@ -135,7 +135,8 @@ impl FileResult {
     pub fn writer(
         &self,
         path: &Path,
-        (grid, header): (&Geometry, &Header),
+        grid: &Geometry,
+        header: &Header,
         known: KnownValues,
     ) -> Result<ResultWriter> {
         let ids = match (known, self.form) {

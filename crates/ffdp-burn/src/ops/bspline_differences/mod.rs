@@ -44,7 +44,9 @@ mod tests;
 /// Options of [`bspline_differences`].
 #[derive(Clone, Copy, Debug)]
 pub struct DifferencesOptions<'a> {
+    /// How voxels vote; whole votes ([`ParzenKernel::Delta`]).
     pub votes: &'a VotesOptions,
+    /// What is computed of the votes.
     pub information: Information,
     /// How far a coefficient is moved up and down, in voxels.
     pub step_voxels: f64,

@@ -237,6 +237,12 @@ impl Case {
     }
 }
 
+/// A trained network on a device.
+struct Loaded {
+    device: Device,
+    predictor: Predictor,
+}
+
 /// A pair of images and what was predicted for it.
 struct Predicted {
     inputs: PredictInputs,
@@ -245,15 +251,15 @@ struct Predicted {
 
 impl Steps for Predictions<'_> {
     type Pair = Case;
-    type Device = (Device, Predictor);
+    type Device = Loaded;
     type Read = PredictInputs;
     type Computed = Predicted;
     type Done = Measures;
 
-    fn open(&self, _: usize, _: &Case) -> Result<(Device, Predictor)> {
+    fn open(&self, _: usize, _: &Case) -> Result<Loaded> {
         let device = self.request.device.open()?;
         let predictor = load(self.request, &device)?;
-        Ok((device, predictor))
+        Ok(Loaded { device, predictor })
     }
 
     fn host_bytes(&self, case: &Case) -> u64 {
@@ -278,7 +284,7 @@ impl Steps for Predictions<'_> {
         &self,
         case: &Case,
         inputs: PredictInputs,
-        (device, predictor): &mut (Device, Predictor),
+        Loaded { device, predictor }: &mut Loaded,
     ) -> Result<Predicted> {
         let Case { request, files, printer, .. } = case;
         files.prepare()?;

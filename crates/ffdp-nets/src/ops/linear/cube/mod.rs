@@ -15,7 +15,7 @@ use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty, sum_columns};
 
 mod product;
 
-use product::{Along, product};
+use product::{Along, Factor, product};
 
 /// Columns of a cube of the backward kernel; its other units have other rows.
 const COLUMNS: u32 = 32;
