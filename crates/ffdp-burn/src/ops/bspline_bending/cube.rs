@@ -76,17 +76,11 @@ fn with_gradient(phi: CubeTensor, mm: Millimetres) -> (CubeTensor, CubeTensor) {
     let along_z = tables.len();
     tables.extend((0..3).flat_map(|order| rows(d, order, 1.0)));
     let tables = upload(&phi, &tables);
+    let from = |start: usize| Table { tables: &tables, start };
     let line = |len: usize, stride: usize| Line { input: len, output: len, stride };
-    let lines = banded(&phi, elements, Table { tables: &tables, start: 0 }, line(w, 1), ALONG_X);
-    let planes =
-        banded(&lines, elements, Table { tables: &tables, start: along_y }, line(h, w), ALONG_Y);
-    let forces = banded(
-        &planes,
-        elements,
-        Table { tables: &tables, start: along_z },
-        line(d, h * w),
-        ALONG_Z,
-    );
+    let lines = banded(&phi, elements, from(0), line(w, 1), ALONG_X);
+    let planes = banded(&lines, elements, from(along_y), line(h, w), ALONG_Y);
+    let forces = banded(&planes, elements, from(along_z), line(d, h * w), ALONG_Z);
     let partials = empty(&phi, [PARTIALS]);
     let [x, y, z] = mm.unit.map(|unit| unit as f32);
     unsafe {

@@ -4,7 +4,7 @@
 //! given; `DimensionOrder` from the fastest axis on), and what ImageJ 1.54 writes: lines `name=value`, channels
 //! fastest, then slices, then frames.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use roxmltree::{Document, Node};
 
@@ -172,9 +172,7 @@ fn pages_of_planes(
         let uuid = node.children().find(|node| node.tag_name().name() == "UUID")?;
         uuid.attribute("FileName").map(str::to_string)
     };
-    let mut files: Vec<String> = data.iter().filter_map(file).collect();
-    files.sort();
-    files.dedup();
+    let files: BTreeSet<String> = data.iter().filter_map(file).collect();
     if files.len() > 1 {
         let what = "all planes must be in this file";
         return Err((what.to_string(), format!("planes in {} files", files.len())));
