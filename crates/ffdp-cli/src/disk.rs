@@ -107,7 +107,7 @@ impl Forecast {
     pub fn check_file(&self, what: &str, output: &Path) -> Result<()> {
         let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
-        self.check(what, &folder, folder, 0, false, Printer::new(false, false)).map_err(|failure| {
+        self.check(what, folder, 0, false, Printer::new(false, false)).map_err(|failure| {
             failure.with_help("free some space, or choose a folder on another disk")
         })
     }
