@@ -157,7 +157,7 @@ fn shared(args: &Args, size: [usize; 3], gpus: usize) -> Result<(), String> {
     let filter = args.filter.as_deref().unwrap_or("tiny");
     let mut rows = Vec::new();
     for case in CASES.iter().filter(|case| case.name.contains(filter)) {
-        let figures = step::measure_shared(case, size, (&devices, share), args.steps)?;
+        let figures = step::measure_shared(case, size, &devices, share, args.steps)?;
         let gb: Vec<String> =
             figures.reserved_gb.iter().flatten().map(|gb| format!("{gb:.2}")).collect();
         println!(

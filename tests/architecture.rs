@@ -1,9 +1,13 @@
 //! The modules of a crate import downwards only, as the map in its `lib.rs` says. Between crates Cargo sees to it.
-//! Functions are short.
+//! Functions are short, and take no tuples.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// What holds for every function.
+#[path = "architecture/functions.rs"]
+mod functions;
 
 /// What the modules of `ffdp-train` may import, besides themselves.
 const TRAINING: &[(&str, &[&str])] = &[
@@ -126,6 +130,7 @@ const KIT: &[(&str, &[&str])] = &[
     ("vjp", &["refuse"]),
     ("half", &[]),
     ("dense", &[]),
+    ("place", &[]),
     ("kernels", &[]),
     ("rehearsal", &["kernels"]),
     // So does this one's.
@@ -496,99 +501,4 @@ fn files_of_a_folder_do_not_lean_on_each_other() {
         }
     }
     assert!(violations.is_empty(), "files that import each other:\n{}", violations.join("\n"));
-}
-
-/// Lines of a function, from `fn` to its closing brace. A kernel, which reads from top to bottom, may have more.
-const MOST_LINES: usize = 60;
-
-/// A function of a source text.
-#[derive(Debug, PartialEq)]
-struct Function {
-    name: String,
-    /// Its first line, from 1.
-    line: usize,
-    lines: usize,
-}
-
-/// The functions with bodies of a text that rustfmt has laid out: each ends at the first `}` with the indentation of
-/// its `fn`. Kernels, and what is compiled for tests only, are left out.
-fn functions(source: &str) -> Vec<Function> {
-    let lines: Vec<&str> = source.lines().collect();
-    // Attributes and comments: the lines above an item, as far as nothing else ends there.
-    let has = |at: usize, attribute: &str| {
-        let above = lines[..at].iter().rev();
-        let mut own = above.take_while(|line| !line.is_empty() && !line.ends_with(['{', '}', ';']));
-        own.any(|line| line.trim_start().starts_with(attribute))
-    };
-    let end = |at: usize| {
-        let indentation = lines[at].len() - lines[at].trim_start().len();
-        let brace = format!("{}}}", &lines[at][..indentation]);
-        (at..lines.len()).find(|&end| lines[end] == brace).unwrap_or(lines.len())
-    };
-    let (mut found, mut at) = (Vec::new(), 0);
-    while at < lines.len() {
-        if lines[at].ends_with('{') && has(at, "#[cfg(test)]") {
-            at = end(at);
-        } else if let Some(name) = function(lines[at]) {
-            // Without a body, or with one on the same line, a brace or semicolon ends it.
-            let signature = lines[at..].iter().find(|line| line.ends_with(['{', '}', ';']));
-            if signature.is_some_and(|line| line.ends_with('{')) && !has(at, "#[cube") {
-                found.push(Function { name, line: at + 1, lines: end(at) + 1 - at });
-            }
-        }
-        at += 1;
-    }
-    found
-}
-
-/// The name of the function that a line begins.
-fn function(line: &str) -> Option<String> {
-    let (before, after) = line.trim_start().split_once("fn ")?;
-    let mut words = before.split_whitespace();
-    let is_item = words.all(|word| {
-        let is_visibility = word.starts_with("pub") || word.ends_with(')');
-        is_visibility || ["const", "async", "unsafe", "extern", "\"C\""].contains(&word)
-    });
-    segment(after).filter(|_| is_item)
-}
-
-#[test]
-fn functions_are_short() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");
-    let (mut seen, mut long) = (0, Vec::new());
-    for path in rust_files(&crates) {
-        let relative = path.strip_prefix(&crates).expect("found below it");
-        if !relative.components().any(|part| part.as_os_str() == "src") || is_test(relative) {
-            continue;
-        }
-        let functions = functions(&fs::read_to_string(&path).expect("source files are UTF-8"));
-        seen += functions.len();
-        let too_long = functions.into_iter().filter(|function| function.lines > MOST_LINES);
-        long.extend(too_long.map(|Function { name, line, lines }| {
-            format!("{}:{line}: {name} has {lines} lines", relative.display())
-        }));
-    }
-    assert!(long.is_empty(), "functions of over {MOST_LINES} lines:\n{}", long.join("\n"));
-    // Guards the walk itself: no functions would pass.
-    assert!(seen > 5000, "only {seen} functions were found");
-}
-
-#[test]
-fn functions_are_counted_from_their_first_line_to_their_last() {
-    let of = |lines: usize| format!("{}}}\n", "    x();\n".repeat(lines - 2));
-    let counted = |source: &str| {
-        let found = functions(source).into_iter();
-        found.map(|f| (f.name, f.line, f.lines)).collect::<Vec<_>>()
-    };
-    let long = format!("/// Doc.\npub(in crate::a) const fn long() {{\n{}", of(MOST_LINES + 1));
-    assert_eq!(counted(&long), [("long".to_string(), 2, MOST_LINES + 1)]);
-    // Declarations, one-line functions and types of functions; a signature of several lines counts.
-    let source = "trait T {\n    fn declared(\n        f: fn(u8) -> u8,\n    ) -> u8;\n    fn one() {}\n}\n\
-                  unsafe fn several<F>(\n    f: F,\n) -> u8\nwhere\n    F: Fn(u8),\n{\n    // fn no() {\n}\n";
-    assert_eq!(counted(source), [("several".to_string(), 7, 8)]);
-    let kernel = format!("#[cube(launch)]\n#[expect(\n    long\n)]\nfn kernel() {{\n{}", of(61));
-    assert_eq!(counted(&kernel), []);
-    let test =
-        format!("#[cfg(test)]\nmod tests {{\n    fn f() {{\n    }}\n}}\nfn after() {{\n{}", of(4));
-    assert_eq!(counted(&test), [("after".to_string(), 6, 4)]);
 }

@@ -140,11 +140,11 @@ fn a_model_of_ones_own_is_found_again_in_whole_images_in_shards_and_in_slabs() {
     let mesh = |shards| DeviceMesh::new(&[Device::flex()], shards).expect("a shard");
     let on_mesh = |shards| {
         let placement = Placement::DeviceMesh(mesh(shards));
-        custom_model::run((&fixed, &moving), &grid, &placement).expect("good input")
+        custom_model::run(&fixed, &moving, &grid, &placement).expect("good input")
     };
     let (mut read_fixed, mut read_moving) = (fixed.clone(), moving.clone());
     let small = Placement::Device { device: Device::flex(), bytes: 60 * grid.len() as u64 / 8 };
-    let slabs = custom_model::run((&mut read_fixed, &mut read_moving), &grid, &small);
+    let slabs = custom_model::run(&mut read_fixed, &mut read_moving, &grid, &small);
     let found = [on_mesh(1), on_mesh(3), slabs.expect("good input")];
     let fields = found.each_ref().map(|found| {
         let warp = found.warp.as_ref().expect("it deforms");

@@ -10,7 +10,7 @@ use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::losses::Lncc;
 use ffdp::ops::{DeformOptions, GridSampleOptions, LnccOptions};
 use ffdp::parallel::{
-    Axis, DeviceMesh, Sharded,
+    Axis, DeviceMesh, ShardPlaces, Sharded,
     deform::{ShardedDeform, ShardedImages, ShardedState},
     ops::{jacobian, level, loss, resample_displacement},
     planner::{DeformProblem, page_bytes},
@@ -136,7 +136,7 @@ pub fn run(settings: &Settings, fit: &Fit, devices: &[Device]) -> Result<()> {
         "GB used/held"
     );
     for (shrink, count) in settings.shrink.iter().zip(&settings.iterations) {
-        found = Some(levels.register(*shrink, *count, found, (settings, devices))?);
+        found = Some(levels.register(*shrink, *count, found, settings, devices)?);
     }
     println!("registration {:.2} s", start.elapsed().as_secs_f64());
     devices.iter().for_each(Device::memory_cleanup);
@@ -177,7 +177,8 @@ impl Levels<'_> {
         shrink: f64,
         count: usize,
         found: Option<OnGrid>,
-        (settings, devices): (&Settings, &[Device]),
+        settings: &Settings,
+        devices: &[Device],
     ) -> Result<OnGrid> {
         let start = Instant::now();
         let [fixed, moving] = self.grids;
@@ -257,7 +258,11 @@ fn similarity(
     let inputs =
         RingInputs { moving: &images.moving, affine: Some(&images.affine), displacement: field };
     let mesh = images.fixed.mesh();
-    let moved = ring_sample(&inputs, (images.fixed.layout(), &mesh), &sampling)?;
+    let moved = ring_sample(
+        &inputs,
+        ShardPlaces { layout: images.fixed.layout(), mesh: &mesh },
+        &sampling,
+    )?;
     if let Some(folder) = &settings.pictures {
         let [fixed, moved] = [&images.fixed, &moved].map(middle);
         write(folder, "fixed", fixed.clone())?;

@@ -16,9 +16,9 @@ use burn::tensor::{Device, Tensor};
 use clap::Args;
 use ffdp::image::{Geometry, Volume};
 use ffdp::ops::{
-    ControlGrid, Counting, HistogramOptions, Information, ParzenKernel, VotesImages, VotesOptions,
-    bspline, bspline_differences, bspline_pull_back, bspline_votes, bspline_votes_pull_back,
-    joint_histogram, warp,
+    ControlGrid, Counting, DifferencesOptions, HistogramOptions, Information, ParzenKernel,
+    VotesImages, VotesOptions, bspline, bspline_differences, bspline_pull_back, bspline_votes,
+    bspline_votes_pull_back, joint_histogram, warp,
 };
 use ffdp::parallel::DeviceMesh;
 use ffdp::register::{
@@ -83,11 +83,11 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     drop(pair);
     device.memory_cleanup();
     let pair = [&fixed, &moving];
-    registration(settings, pair, ("ours", FfdSettings::default()), device)?;
-    registration(settings, pair, ("ours, all kernels compiled", FfdSettings::default()), device)?;
+    registration(settings, pair, "ours", FfdSettings::default(), device)?;
+    registration(settings, pair, "ours, all kernels compiled", FfdSettings::default(), device)?;
     if !settings.no_differences {
         let paper = papers(settings.gradient_tolerance);
-        registration(settings, pair, ("the paper's", paper), device)?;
+        registration(settings, pair, "the paper's", paper, device)?;
     }
     println!("GB used/held {}", memory(devices));
     Ok(())
@@ -112,7 +112,8 @@ fn papers(gradient_tolerance: f64) -> FfdSettings {
 fn registration(
     settings: &Settings,
     [fixed, moving]: [&Volume; 2],
-    (name, algorithm): (&str, FfdSettings),
+    name: &str,
+    algorithm: FfdSettings,
     device: &Device,
 ) -> Result<()> {
     let finest = settings.levels.last().copied().unwrap_or(1.0);
@@ -260,7 +261,8 @@ impl Splines {
 
     fn differences(&self, spacing: f64) -> Result<()> {
         let options = whole_bins(Counting::Automatic);
-        let by = (&options, Information::Normalized, 1.0);
+        let information = Information::Normalized;
+        let by = DifferencesOptions { votes: &options, information, step_voxels: 1.0 };
         let ms = time(&self.coefficients.device(), 1, || {
             bspline_differences(&self.images, self.coefficients.clone(), &self.control, by)
         })?;

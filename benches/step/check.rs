@@ -15,16 +15,17 @@ fn error(a: &TensorData, b: &TensorData) -> f64 {
     a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max) / scale
 }
 
-/// A layer of two inputs of ranks `D` and `E`; prints the errors of the value and both gradients.
+/// A layer of two inputs, of the shapes `left` and `right`; prints the errors of the value and both gradients.
 fn compare<const D: usize, const E: usize, const F: usize>(
     name: &str,
     device: &Device,
-    shapes: ([usize; D], [usize; E]),
+    left: [usize; D],
+    right: [usize; E],
     layer: impl Fn(Tensor<D>, Tensor<E>) -> Tensor<F>,
 ) {
     let normal = Distribution::Normal(0.0, 1.0);
-    let a = Tensor::<D>::random(shapes.0, normal, &Device::flex()).into_data();
-    let b = Tensor::<E>::random(shapes.1, normal, &Device::flex()).into_data();
+    let a = Tensor::<D>::random(left, normal, &Device::flex()).into_data();
+    let b = Tensor::<E>::random(right, normal, &Device::flex()).into_data();
     let run = |device: &Device| {
         let device = device.clone().autodiff();
         let a = Tensor::<D>::from_data(a.clone(), &device).require_grad();
@@ -47,23 +48,23 @@ pub fn check(device: &Device) {
     println!("relative errors against the CPU: value, gradients");
     convolutions(device);
     for shape in [[1, 3, 9, 10, 11], [2, 2, 24, 32, 40]] {
-        compare(&format!("instance norm {shape:?}"), device, (shape, [1, 1]), |x, _| {
+        compare(&format!("instance norm {shape:?}"), device, shape, [1, 1], |x, _| {
             instance_norm(x, &InstanceNormOptions::default())
         });
     }
-    compare("upsampling", device, ([1, 3, 5, 6, 35], [1, 2, 10, 12, 70]), upsample_x2_join);
+    compare("upsampling", device, [1, 3, 5, 6, 35], [1, 2, 10, 12, 70], upsample_x2_join);
     attention(device);
     linear_layers(device);
     for shape in [[1, 5, 6, 7, 6], [1, 8, 9, 10, 96], [2, 3, 3, 3, 1536]] {
-        compare(&format!("layer norm {shape:?}"), device, (shape, [shape[4]]), |x, gamma| {
+        compare(&format!("layer norm {shape:?}"), device, shape, [shape[4]], |x, gamma| {
             layer_norm(x, gamma.clone(), gamma, 1e-5)
         });
     }
     let cut = WindowCut { grid: [7, 9, 20], window: [5, 6, 7], shift: [2, 3, 3] };
-    compare("windows", device, ([2, 7, 9, 20, 5], [1]), |x, _| {
+    compare("windows", device, [2, 7, 9, 20, 5], [1], |x, _| {
         join_windows(cut_windows(x, cut).powi_scalar(2), cut)
     });
-    compare("position bias", device, ([9 * 11 * 13, 4], [1, 1]), |table, _| {
+    compare("position bias", device, [9 * 11 * 13, 4], [1, 1], |table, _| {
         position_bias(table, [5, 6, 7])
     });
     networks(device);
@@ -78,7 +79,7 @@ fn convolutions(device: &Device) {
             ([1, 2, 9, 33, 31], 3),
         ] {
             let name = format!("conv3d {shape:?} -> {outputs} {precision:?}");
-            compare(&name, device, (shape, [outputs, shape[1], 3, 3, 3]), |x, w| {
+            compare(&name, device, shape, [outputs, shape[1], 3, 3, 3], |x, w| {
                 conv3d_with(x, w, [1; 3], precision)
             });
         }
@@ -88,8 +89,8 @@ fn convolutions(device: &Device) {
 fn attention(device: &Device) {
     for (tokens, heads, channels) in [(60, 2, 6), (210, 4, 24)] {
         let name = format!("attention, {tokens} tokens, {heads} heads of {channels}");
-        let shapes = ([4, tokens, 3 * heads * channels], [heads, tokens, tokens]);
-        compare(&name, device, shapes, |qkv, bias| {
+        let (qkv, bias) = ([4, tokens, 3 * heads * channels], [heads, tokens, tokens]);
+        compare(&name, device, qkv, bias, |qkv, bias| {
             let [_, tokens, _] = qkv.dims();
             let regions: Vec<f32> =
                 (0..2 * tokens).map(|i| (i % 3 * (i / tokens)) as f32).collect();
@@ -111,7 +112,7 @@ fn linear_layers(device: &Device) {
         ] {
             let name =
                 format!("linear {rows} x {inputs} -> {outputs}, {activation:?}, {precision:?}");
-            compare(&name, device, ([rows, inputs], [inputs, outputs]), |x, weight| {
+            compare(&name, device, [rows, inputs], [inputs, outputs], |x, weight| {
                 let bias = weight.clone().slice([0..1, 0..outputs]).reshape([outputs]);
                 linear(x, weight / (inputs as f64).sqrt(), Some(bias), activation, precision)
             });
@@ -124,7 +125,7 @@ fn networks(device: &Device) {
     let images = [1, 1, size[0], size[1], size[2]];
     for precision in [Precision::Single, Precision::TensorFloat] {
         let name = format!("TransMorph Tiny {size:?}, {precision:?}");
-        compare(&name, device, (images, images), |moving, fixed| {
+        compare(&name, device, images, images, |moving, fixed| {
             let config = TransMorphConfig::new(Variant::Tiny).for_size(size).with_drop_path(0.0);
             let network = config.with_precision(precision).init(&moving.device());
             network.forward(moving, fixed)

@@ -63,7 +63,8 @@ fn noise(size: [usize; 3], name: &str) -> Arc<Sample> {
 pub fn measure(
     case: &Case,
     size: [usize; 3],
-    (devices, share): (&[Device], Share),
+    devices: &[Device],
+    share: Share,
     steps: usize,
 ) -> Result<SharedFigures, String> {
     let settings = Settings {

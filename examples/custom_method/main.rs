@@ -107,7 +107,7 @@ impl Method for Demons {
                 images: &images,
             };
             let convergence = ConvergenceSettings::default();
-            let stop = stage.iterate((&self.levels, index), &images, &mut solver, &convergence)?;
+            let stop = stage.iterate(&self.levels, index, &images, &mut solver, &convergence)?;
             found = Some(Displacement::new(solver.u, grid)?);
             if stop == Stop::Cancelled {
                 break;

@@ -115,7 +115,8 @@ fn model(grid: &Geometry) -> AffineSum {
 /// # Errors
 /// Those of a registration.
 pub fn run<'a>(
-    (fixed, moving): (impl Into<Source<'a>>, impl Into<Source<'a>>),
+    fixed: impl Into<Source<'a>>,
+    moving: impl Into<Source<'a>>,
     grid: &Geometry,
     placement: &Placement,
 ) -> Result<Registration> {
@@ -133,7 +134,7 @@ fn main() -> Result<()> {
     let grid = &fixed.geometry;
     for shards in [1, 3] {
         let mesh = DeviceMesh::new(&[Device::flex()], shards)?;
-        let found = run((&fixed, &moving), grid, &Placement::DeviceMesh(mesh))?;
+        let found = run(&fixed, &moving, grid, &Placement::DeviceMesh(mesh))?;
         println!("{shards} shards: loss {:.4} -> {:.4}", found.loss_before, found.loss_after);
     }
     Ok(())

@@ -170,7 +170,8 @@ impl CheckpointFolder {
     pub fn start(
         &self,
         resume: bool,
-        (run, settings): (&Identified, &Settings),
+        run: &Identified,
+        settings: &Settings,
         printer: Printer,
     ) -> Result<Option<Checkpoint>> {
         match (resume, self.exists()) {
@@ -362,7 +363,8 @@ impl Keeper {
     /// Saves into `place`, when `interval` has passed since the last time or since now, as long as that leaves the
     /// disk room for results of about `results_bytes`.
     pub fn new(
-        (place, run): (CheckpointFolder, Identified),
+        place: CheckpointFolder,
+        run: Identified,
         interval: Duration,
         results_bytes: u64,
         printer: Printer,
@@ -430,9 +432,9 @@ mod tests {
             carried: Vec::new(),
         };
         for (results_bytes, kept) in [(u64::MAX / 2, false), (0, true)] {
-            let place = (place.clone(), run.clone());
+            let (place, run) = (place.clone(), run.clone());
             let printer = Printer::new(true, false);
-            let mut keeper = Keeper::new(place, Duration::ZERO, results_bytes, printer);
+            let mut keeper = Keeper::new(place, run, Duration::ZERO, results_bytes, printer);
             assert_eq!(keeper.keep(Ok(()), &reached), kept);
             assert_eq!(folder.path().join("checkpoint/state").exists(), kept);
         }

@@ -107,7 +107,7 @@ impl Forecast {
     pub fn check_file(&self, what: &str, output: &Path) -> Result<()> {
         let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
-        self.check((what, folder), 0, false, Printer::new(false, false)).map_err(|failure| {
+        self.check(what, folder, 0, false, Printer::new(false, false)).map_err(|failure| {
             failure.with_help("free some space, or choose a folder on another disk")
         })
     }
@@ -118,7 +118,8 @@ impl Forecast {
     /// When even the least does not fit, unless it is `ignored` (--ignore-disk).
     pub fn check(
         &self,
-        (what, folder): (&str, &Path),
+        what: &str,
+        folder: &Path,
         freed_bytes: u64,
         ignored: bool,
         printer: Printer,
@@ -239,19 +240,21 @@ mod tests {
     fn results_that_cannot_fit_are_refused_unless_the_disk_is_ignored() {
         let folder = std::env::temp_dir();
         let printer = Printer::new(true, false);
-        let what = ("the results of the registration", &*folder);
+        let what = "the results of the registration";
         let small = Forecast { least: 1, expected: 1, most: 1 };
-        small.check(what, 0, false, printer).expect("a byte");
+        small.check(what, &folder, 0, false, printer).expect("a byte");
         if available_disk_bytes(&folder).is_none() {
             println!("skipped: this system does not say how much is free");
             return;
         }
         let large = Forecast { least: u64::MAX / 2, expected: u64::MAX / 2, most: u64::MAX };
-        let refused = large.check(what, 0, false, printer).expect_err("no such disk");
+        let refused = large.check(what, &folder, 0, false, printer).expect_err("no such disk");
         assert!(refused.to_string().contains("results of the registration"), "{refused}");
         let help = refused.help_text().unwrap_or_default();
         assert!(help.contains("--ignore-disk"), "{help}");
-        large.check(what, 0, true, printer).expect("it was asked for");
-        large.check(what, u64::MAX / 2, false, printer).expect("an earlier run makes room");
+        large.check(what, &folder, 0, true, printer).expect("it was asked for");
+        large
+            .check(what, &folder, u64::MAX / 2, false, printer)
+            .expect("an earlier run makes room");
     }
 }

@@ -130,7 +130,8 @@ impl Claim {
     /// `inputs` would have to be removed, or when a `manifest.json` is not ours.
     pub fn new(
         folder: &Path,
-        (command, request): (&'static str, Identity),
+        command: &'static str,
+        request: Identity,
         files: &[&Path],
         inputs: &[&Path],
         existing: Existing,
@@ -407,7 +408,7 @@ mod tests {
         let request = Identity::from([("settings", settings.to_string())]);
         let files = ["warp.nii.gz", "warped.nii.gz", "settings.toml"].map(|name| folder.join(name));
         let files = files.each_ref().map(PathBuf::as_path);
-        Claim::new(folder, ("register", request), &files, &[], existing)
+        Claim::new(folder, "register", request, &files, &[], existing)
     }
 
     /// A run that writes the warped image alone.
@@ -503,9 +504,16 @@ mod tests {
         fs::create_dir(&out).expect("writable");
         fs::write(&input, "before").expect("writable");
         let claim = || {
-            let what = ("register", Identity::from([("fixed", place(&input))]));
-            Claim::new(&out, what, &[&out.join("warped.nii.gz")], &[&input], Existing::Refuse)
-                .expect("its own folder")
+            let identity = Identity::from([("fixed", place(&input))]);
+            Claim::new(
+                &out,
+                "register",
+                identity,
+                &[&out.join("warped.nii.gz")],
+                &[&input],
+                Existing::Refuse,
+            )
+            .expect("its own folder")
         };
         let is_done = || claim().is_done(Printer::new(true, false)).expect("a list");
         let done = || {
@@ -546,7 +554,7 @@ mod tests {
         run(folder, "a", Existing::Refuse).expect("empty");
         let input = folder.join("warped.nii.gz");
         let claim =
-            Claim::new(folder, ("predict", Identity::new()), &[], &[&input], Existing::Overwrite);
+            Claim::new(folder, "predict", Identity::new(), &[], &[&input], Existing::Overwrite);
         let refused = claim.expect_err("it is read").to_string();
         assert!(refused.contains("overwrite an input"), "{refused}");
     }

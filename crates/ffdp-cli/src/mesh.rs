@@ -118,8 +118,8 @@ impl MeshArguments {
         let shards = match (self.shards, self.device_memory) {
             (Some(shards), _) => shards,
             (None, Some(gb)) => {
-                let sides = ([&sizes.fixed, &sizes.moving], sizes.content);
-                shards_needed(settings, sides, all.len(), bytes(gb)?)?
+                let (grids, content) = ([&sizes.fixed, &sizes.moving], sizes.content);
+                shards_needed(settings, grids, content, all.len(), bytes(gb)?)?
             }
             (None, None) => all.len(),
         };

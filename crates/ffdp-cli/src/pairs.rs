@@ -63,7 +63,7 @@ pub fn read_named(
 }
 
 /// Notes the columns that lists may have, of which this one fills some that its command does not read.
-pub fn note_unread((list, rows): (&Path, &[(String, FileRow)]), read: &[&str], printer: Printer) {
+pub fn note_unread(list: &Path, rows: &[(String, FileRow)], read: &[&str], printer: Printer) {
     // `part` is that of a training: lists are shared with it.
     let is_read = |column: &str| read.contains(&column) || ["name", "part"].contains(&column);
     let fills = |column: &&str| rows.iter().any(|(_, row)| row.text(column).is_some());

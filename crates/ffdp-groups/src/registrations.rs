@@ -81,7 +81,8 @@ pub(crate) fn is_used(assessment: &Assessment) -> bool {
 /// Those of devices, of the store, and of who follows the run.
 pub(crate) fn register_missing<R: Registering>(
     run: &R,
-    (images, members): (&dyn Images, impl Iterator<Item = usize>),
+    images: &dyn Images,
+    members: impl Iterator<Item = usize>,
     placements: &[Placement],
     store: &Store,
 ) -> Result<()> {

@@ -233,7 +233,7 @@ fn written(folder: &Path, file: &Path, found: &SeriesRegistration) -> SeriesTran
     let transforms = found.write_transforms(folder).expect("writable");
     let output = folder.join("warped.nii.gz");
     let device = Device::flex();
-    found.write_warped((file, &output), &transforms, 0.0, &device).expect("warped");
+    found.write_warped(file, &output, &transforms, 0.0, &device).expect("warped");
     transforms
 }
 

@@ -9,6 +9,7 @@
 //! | [`window`] | sums over windows of lines, and loops on the vectors of the processor | |
 //! | [`half`] | images stored in half precision | |
 //! | [`dense`] | new tensors without gaps | |
+//! | [`place`] | where a tensor lies, and in which precision | |
 //! | `cubes` | grids of cubes, within what every GPU offers | `cube` |
 //! | `launch` | buffers and deterministic sums of CubeCL kernels | `cube` |
 //! | `march` | kernels that walk through a volume plane by plane | `cube` |
@@ -48,6 +49,7 @@ mod kernels;
 pub mod launch;
 #[cfg(feature = "cube")]
 pub mod march;
+pub mod place;
 pub mod real;
 pub mod rehearsal;
 #[cfg(feature = "cube")]
@@ -62,3 +64,4 @@ pub use adapters::{NoAdapter, wgpu_device};
 pub use dense::dense_zeros;
 #[cfg(feature = "persistence")]
 pub use kernels::keep_kernels;
+pub use place::TensorPlace;

@@ -105,7 +105,7 @@ impl AffineNet {
             let u = self.forward(moving.clone(), fixed.clone());
             return Sharded::new(vec![u], layout.clone());
         }
-        let images = sharded::padded_pair("AffineNet", moving, fixed, (SIZE_MULTIPLE, COARSE));
+        let images = sharded::padded_pair("AffineNet", moving, fixed, SIZE_MULTIPLE, COARSE);
         let [half, quarter] = [COARSE / 2, COARSE].map(|stride| images.cuts().at(stride));
         let coarse = images.mean_pool(&half).mean_pool(&quarter);
         let planes = quarter.extent();

@@ -40,7 +40,8 @@ pub(crate) fn padded_pair(
     network: &str,
     moving: &Sharded,
     fixed: &Sharded,
-    (multiple, unit): (usize, usize),
+    multiple: usize,
+    unit: usize,
 ) -> Slabs {
     let (layout, dims) = (moving.layout(), moving.dims());
     assert!(

@@ -34,7 +34,8 @@ pub(crate) fn check_spacing(network: &str, spacing: Option<usize>, finest: usize
 pub(crate) fn spline_flow(
     head: &Conv3d,
     features: Tensor<5>,
-    (voxel, spacing): (usize, usize),
+    voxel: usize,
+    spacing: usize,
     size: [usize; 3],
 ) -> Tensor<5> {
     let halvings = (spacing / voxel).ilog2();

@@ -195,7 +195,7 @@ impl VoxelMorph {
         }
         let [_, _, d, h, w] = dims;
         pieces.compute(x, [n, 3, d, h, w], |x| match self.control_spacing {
-            Some(spacing) => spline_flow(&self.head, x, (1, spacing), [d, h, w]),
+            Some(spacing) => spline_flow(&self.head, x, 1, spacing, [d, h, w]),
             None => cropped(self.head.forward(x), dims),
         })
     }

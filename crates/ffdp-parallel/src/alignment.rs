@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::collective::{broadcast, reduce};
 use super::deform::{Block, Comparison, Sums};
-use super::device_mesh::DeviceMesh;
+use super::device_mesh::{DeviceMesh, ShardPlaces};
 use super::exchange::Reduction;
 use super::numbers::read_together;
 use super::rest::put_away;
@@ -68,7 +68,8 @@ impl ShardedAlignment {
     pub fn new(
         [fixed, moving]: [Sharded; 2],
         masked: [bool; 2],
-        (similarity, outside): (Arc<dyn SimilarityLoss>, Outside),
+        similarity: Arc<dyn SimilarityLoss>,
+        outside: Outside,
         mesh: &DeviceMesh,
     ) -> Self {
         let (shards, places) = (fixed.layout().count(), mesh.count());
@@ -207,7 +208,13 @@ impl ShardedAlignment {
         let map = IndexMap { affine: maps.to_vec(), scale: options.displacement_scale };
         let (layout, moving) = (self.fixed.layout(), self.moving.layout());
         let bounds = [DisplacementBounds::NONE];
-        let sampler = RingSampler::new((layout, &self.mesh), moving, &map, &bounds, &options);
+        let sampler = RingSampler::new(
+            ShardPlaces { layout, mesh: &self.mesh },
+            moving,
+            &map,
+            &bounds,
+            &options,
+        );
         let like = (self.mesh.device(0), self.moving.shards()[0].dtype());
         let rows = maps.as_flattened().concat();
         let data = TensorData::new(rows, [maps.len(), 3, 4]).convert_dtype(like.1);

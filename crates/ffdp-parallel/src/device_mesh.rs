@@ -21,6 +21,15 @@ pub struct DeviceMesh {
     devices: Vec<Device>,
 }
 
+/// How a grid is cut, and the device of every shard.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardPlaces<'a> {
+    /// The planes of every shard.
+    pub layout: &'a Layout,
+    /// As many places as there are shards.
+    pub mesh: &'a DeviceMesh,
+}
+
 impl DeviceMesh {
     /// A mesh of one: the serial program.
     pub fn one(device: &Device) -> Self {

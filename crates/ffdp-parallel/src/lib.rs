@@ -70,7 +70,7 @@ mod watch;
 mod window;
 
 pub use cuts::Cuts;
-pub use device_mesh::DeviceMesh;
+pub use device_mesh::{DeviceMesh, ShardPlaces};
 pub use layout::{Axis, Layout};
 pub use on_each_device::on_each_device;
 pub use ring::DisplacementBounds;

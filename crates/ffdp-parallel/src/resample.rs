@@ -1,6 +1,6 @@
 //! Sharded images on other grids: the levels of a pyramid, and displacements carried between them.
 
-use super::device_mesh::DeviceMesh;
+use super::device_mesh::{DeviceMesh, ShardPlaces};
 use super::ring::{DisplacementBounds, IndexMap, RingInputs, RingSampler};
 use super::sharded::Sharded;
 use super::smoothing::gaussian;
@@ -36,7 +36,13 @@ pub fn resample(
     let options = GridSampleOptions { interpolation, padding, ..GridSampleOptions::default() };
     let reach = IndexMap { affine: vec![*map.rows()], ..IndexMap::identity() };
     let bounds = [DisplacementBounds::NONE];
-    let sampler = RingSampler::new((&layout, &mesh), image.layout(), &reach, &bounds, &options);
+    let sampler = RingSampler::new(
+        ShardPlaces { layout: &layout, mesh: &mesh },
+        image.layout(),
+        &reach,
+        &bounds,
+        &options,
+    );
     let first = &image.shards()[0];
     let affine = affine_tensor(&map, &first.device(), first.dtype());
     Ok(sampler.sample(&RingInputs { moving: image, affine: Some(&affine), displacement: None }))

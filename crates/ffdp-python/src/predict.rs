@@ -57,8 +57,8 @@ pub fn predict<'py>(
     });
     watch.check()?;
     let (found, measures) = predicted?;
-    let worth = (&measures.result.assessment, &[][..]);
-    Registration::new(py, found, worth, &measures, None::<&()>)
+    let assessment = &measures.result.assessment;
+    Registration::new(py, found, assessment, &[], &measures, None::<&()>)
 }
 
 fn loaded(model: PathBuf, flags: &PredictFlags, device: &Device) -> Result<Predictor> {

@@ -45,8 +45,8 @@ pub fn register<'py>(
     let flags = &words.flags;
     let initial = initial.map(composite_of).transpose()?.unwrap_or_default();
     let sides = [
-        Side::of(fixed, (fixed_mask, fixed_labels), ["fixed", "fixed_mask", "fixed_labels"])?,
-        Side::of(moving, (moving_mask, moving_labels), ["moving", "moving_mask", "moving_labels"])?,
+        Side::of(fixed, fixed_mask, fixed_labels, ["fixed", "fixed_mask", "fixed_labels"])?,
+        Side::of(moving, moving_mask, moving_labels, ["moving", "moving_mask", "moving_labels"])?,
     ];
     let landmarks = landmarks.map(pair_of).transpose()?;
     let settings = resolve(&words, &initial, &sides, landmarks.is_some())?;
@@ -71,8 +71,8 @@ pub fn register<'py>(
     let request = ResultRequest { background: flags.background, inverse: !flags.no_inverse };
     let (found, measures) = py.detach(|| pair.measured(found, &settings, request))?;
     py.check_signals()?;
-    let worth = (&measures.assessment, &measures.stages[..]);
-    Registration::new(py, found, worth, &measures, Some(&settings))
+    let (assessment, stages) = (&measures.assessment, &measures.stages);
+    Registration::new(py, found, assessment, stages, &measures, Some(&settings))
 }
 
 /// What is done. An initial transform that deforms leaves nothing to the linear stages.
@@ -115,7 +115,8 @@ struct Side {
 impl Side {
     fn of(
         image: &Bound<PyAny>,
-        (mask, labels): (Option<&Bound<PyAny>>, Option<&Bound<PyAny>>),
+        mask: Option<&Bound<PyAny>>,
+        labels: Option<&Bound<PyAny>>,
         names: [&'static str; 3],
     ) -> Result<Self> {
         Ok(Self {

@@ -51,7 +51,8 @@ impl Registration {
     pub fn new(
         py: Python<'_>,
         found: Found,
-        (assessment, stages): (&Assessment, &[StageReport]),
+        assessment: &Assessment,
+        stages: &[StageReport],
         metrics: &impl Serialize,
         settings: Option<&impl Serialize>,
     ) -> Result<Self> {

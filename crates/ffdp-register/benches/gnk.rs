@@ -80,8 +80,10 @@ fn measure(n: usize, device: &Device) -> Result<()> {
             row(
                 &format!("{name} {preconditioner:?}"),
                 &grid,
-                (preconditioner, regularizing),
-                (options, 50),
+                preconditioner,
+                regularizing,
+                options,
+                50,
             )?;
         }
     }
@@ -89,15 +91,17 @@ fn measure(n: usize, device: &Device) -> Result<()> {
     let fixed =
         GaussNewtonOptions { tolerance: 0.0, forcing: 0.0, krylov: 10, ..Default::default() };
     let regularizing = Regularizing { first: 1e-2, beta: 1e-2, bounds: None };
-    row("5 steps of 10 iterations InvA", &grid, (Preconditioner::InvA, regularizing), (fixed, 5))
+    row("5 steps of 10 iterations InvA", &grid, Preconditioner::InvA, regularizing, fixed, 5)
 }
 
 /// A solution of the synthetic problem, timed.
 fn row(
     name: &str,
     grid: &PeriodicGrid,
-    (preconditioner, regularizing): (Preconditioner, Regularizing),
-    (options, steps): (GaussNewtonOptions, usize),
+    preconditioner: Preconditioner,
+    regularizing: Regularizing,
+    options: GaussNewtonOptions,
+    steps: usize,
 ) -> Result<()> {
     let device = grid.mesh().device(0).clone();
     let moving = volume(grid, |x| [x.iter().map(|x| x.sin().powi(2)).sum::<f64>() / 3.0]);

@@ -13,6 +13,7 @@ use ffdp_burn::ops::Padding;
 use ffdp_burn::transform::{Displacement, map_vectors};
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Geometry, index_affine, index_linear};
+use ffdp_kit::TensorPlace;
 use ffdp_parallel::{Axis, DeviceMesh, Layout, Sharded, hosts::Holders, memory::put_away};
 
 /// Vectors in voxels of a grid: a displacement, two halves of one, or a velocity.
@@ -112,7 +113,8 @@ impl Fields {
     pub fn of_exact(exact: Arc<dyn Parametric>, to: &Geometry, places: &Places) -> Result<Self> {
         let ImagePlaces { layout, work, rest } = &places.fixed;
         let shard = |k: usize| {
-            let field = exact.planes(to, layout.planes(k), (work.device(k), DType::F32))?;
+            let like = TensorPlace::new(work.device(k), DType::F32);
+            let field = exact.planes(to, layout.planes(k), &like)?;
             Ok(put_away(field, rest.device(k)))
         };
         let shards = (0..layout.count()).map(shard).collect::<Result<_>>()?;
@@ -142,7 +144,7 @@ impl Fields {
         let keep = |k: usize, vectors| put_away(map_vectors(vectors, &matrix), rest.device(k));
         let moved = parts
             .into_iter()
-            .map(|field| read_through((&field, &holders), &map, places, Padding::Border, keep));
+            .map(|field| read_through(&field, &holders, &map, places, Padding::Border, keep));
         let parts = moved.collect::<Result<_>>()?;
         let (work, holders) = (work.clone(), places.team.fixed.clone());
         Ok(Self { parts, geometry: to.clone(), work, holders, exact: None })
@@ -167,7 +169,8 @@ impl Fields {
     pub fn of_first(
         processes: &Processes,
         mine: Option<Self>,
-        (count, geometry): (usize, &Geometry),
+        count: usize,
+        geometry: &Geometry,
         home: &Device,
     ) -> Result<Self> {
         let mut mine = mine.map(|fields| fields.parts.into_iter());

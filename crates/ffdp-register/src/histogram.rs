@@ -92,8 +92,10 @@ mod tests {
 
     /// The moving image, scaled to [0, 1] already, matched to the fixed one.
     fn matched(
-        (moving, moving_mask): (&Volume, Option<&Volume>),
-        (fixed, fixed_mask): (&Volume, Option<&Volume>),
+        moving: &Volume,
+        moving_mask: Option<&Volume>,
+        fixed: &Volume,
+        fixed_mask: Option<&Volume>,
     ) -> Result<Volume> {
         let of = |mut image: &Volume, mut mask: Option<&Volume>| {
             let mask = mask.as_mut().map(|mask| mask as &mut dyn Planes);
@@ -106,7 +108,7 @@ mod tests {
 
     #[test]
     fn an_image_is_matched_to_itself_unchanged() {
-        let same = matched((&fixed(), None), (&fixed(), None)).expect("it has voxels");
+        let same = matched(&fixed(), None, &fixed(), None).expect("it has voxels");
         let largest = |a: &Volume, b: &Volume| {
             a.data.iter().zip(&b.data).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
         };
@@ -118,7 +120,7 @@ mod tests {
         let fixed = fixed();
         let moving =
             Volume { data: fixed.data.iter().map(|&v| changed(v)).collect(), ..fixed.clone() };
-        let back = matched((&moving, None), (&fixed, None)).expect("it has voxels");
+        let back = matched(&moving, None, &fixed, None).expect("it has voxels");
         let error = |image: &Volume| -> f32 {
             image.data.iter().zip(&fixed.data).map(|(a, b)| (a - b).abs()).sum::<f32>() / 1000.0
         };
@@ -138,7 +140,7 @@ mod tests {
             let data = fixed.data.iter().zip(&mask.data);
             let data = data.map(|(&v, &weight)| if weight > 0.0 { v } else { bad }).collect();
             let moving = Volume { data, ..fixed.clone() };
-            matched((&moving, Some(&mask)), (&fixed, None)).expect("it has voxels").data
+            matched(&moving, Some(&mask), &fixed, None).expect("it has voxels").data
         };
         let [zeros, ones] = [0.0, 1.0].map(with);
         assert!((0..1000).step_by(2).all(|i| zeros[i] == ones[i]));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::fields::Fields;
 use ffdp_burn::ops::{Accumulation, DeformMethod};
 use ffdp_image::error::Result;
-use ffdp_parallel::deform::{flow_of_velocity, map_of_halves, velocity};
+use ffdp_parallel::deform::{ExpOptions, flow_of_velocity, map_of_halves, velocity};
 
 /// What fields stand for.
 pub(crate) trait Model: Debug + Send + Sync {
@@ -125,8 +125,9 @@ impl Model for Velocity {
 
     fn maps(&self, fields: &Fields) -> Result<(Fields, Option<Fields>)> {
         let Fields { parts, work, holders, .. } = fields;
-        let by = (self.squarings, self.accumulation);
-        let [w, back] = flow_of_velocity(&parts[0], by, work, holders)?;
+        let Self { squarings, accumulation } = *self;
+        let exp = ExpOptions { squarings, accumulation };
+        let [w, back] = flow_of_velocity(&parts[0], exp, work, holders)?;
         Ok((fields.with(vec![w]), Some(fields.with(vec![back]))))
     }
 
@@ -136,8 +137,8 @@ impl Model for Velocity {
             return Ok(fields.clone());
         }
         let (w, _) = found.maps()?;
-        let by = (self.squarings, Accumulation::Fast);
-        let (v, _) = velocity(&w.parts[0], by, &w.work, &w.holders)?;
+        let exp = ExpOptions { squarings: self.squarings, accumulation: Accumulation::Fast };
+        let (v, _) = velocity(&w.parts[0], exp, &w.work, &w.holders)?;
         Ok(w.with(vec![v]))
     }
 

@@ -20,11 +20,11 @@ use ffdp_image::image::{Affine, Geometry, Physical, Volume, Voxel, download, ind
 use ffdp_image::metrics::ncc;
 use ffdp_kit::dense_zeros;
 use ffdp_parallel::{
-    DisplacementBounds, Sharded,
+    DisplacementBounds, ShardPlaces, Sharded,
     alignment::{Aligned, Outside, ShardedAlignment},
     deform::{
-        FieldModel, Landmarks, ShardedDeform, ShardedImages, ShardedObjective, ShardedState,
-        without_mask,
+        DeformCriterion, FieldModel, Landmarks, ShardedDeform, ShardedImages, ShardedObjective,
+        ShardedState, without_mask,
     },
     hosts::Holders,
     memory::ExactMemory,
@@ -100,7 +100,7 @@ impl LevelPair {
             None => similarity,
             Some(labels) => labels.without(similarity),
         };
-        let alignment = ShardedAlignment::new(images, self.masked, (similarity, outside), mesh);
+        let alignment = ShardedAlignment::new(images, self.masked, similarity, outside, mesh);
         AlignedPair { pair: self, alignment, gain }
     }
 
@@ -125,7 +125,13 @@ impl LevelPair {
     ) -> Result<ShardedDeform> {
         let (Places { fixed, team, .. }, state) = (&self.places, ShardedState::new(fields));
         let similarity = self.compared(similarity);
-        ShardedDeform::in_team(images, state, (similarity, options), &fixed.work, team.clone())
+        ShardedDeform::in_team(
+            images,
+            state,
+            DeformCriterion { similarity, options },
+            &fixed.work,
+            team.clone(),
+        )
     }
 
     /// The same as a function that an optimiser searches, see [`ShardedObjective::in_team`].
@@ -138,7 +144,7 @@ impl LevelPair {
     ) -> Result<ShardedObjective<M>> {
         let gain = similarity.usual_gain();
         let (images, Places { fixed, team, .. }) = (self.driven(affine, gain), &self.places);
-        let loss = (self.compared(similarity), options);
+        let loss = DeformCriterion { similarity: self.compared(similarity), options };
         ShardedObjective::in_team(images, model, loss, &fixed.work, team.clone())
     }
 
@@ -171,8 +177,8 @@ impl LevelPair {
     pub fn on_fixed(&self, affine: &Affine<Physical, Physical>) -> Result<[Sharded; 2]> {
         let [fixed, moving] = self.images();
         let map = self.index_map(affine);
-        let moving = (moving, &self.places.team.moving);
-        let seen = read_through(moving, &map, &self.places, Padding::Zeros, |_, shard| shard)?;
+        let (places, holders) = (&self.places, &self.places.team.moving);
+        let seen = read_through(moving, holders, &map, places, Padding::Zeros, |_, shard| shard)?;
         Ok([fixed.clone(), seen])
     }
 
@@ -294,7 +300,8 @@ impl LevelPair {
 /// A volume of which `holders` have their parts, read on the fixed grid of `places` by a map of voxels, a shard at a
 /// time: what `keep` makes of each.
 pub(super) fn read_through(
-    (volume, holders): (&Sharded, &Holders),
+    volume: &Sharded,
+    holders: &Holders,
     map: &Affine<Voxel, Voxel>,
     places: &Places,
     padding: Padding,
@@ -316,7 +323,13 @@ pub(super) fn read_through(
         return Ok(Sharded::new((0..layout.count()).map(none).collect(), layout.clone()));
     };
     let options = GridSampleOptions { padding, ..GridSampleOptions::default() };
-    let sampler = RingSampler::new((layout, work), volume.layout(), &reach, &[bounds], &options);
+    let sampler = RingSampler::new(
+        ShardPlaces { layout, mesh: work },
+        volume.layout(),
+        &reach,
+        &[bounds],
+        &options,
+    );
     let affine = affine_tensor(map, work.device(0), dtype);
     let inputs = RingInputs { moving: &volume, affine: Some(&affine), displacement: None };
     let shard = |k: usize| keep(k, sampler.sample_shard(k, &inputs));

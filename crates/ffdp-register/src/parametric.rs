@@ -5,13 +5,14 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{Device, Tensor};
 
 use super::checkpoint::SavedField;
 use ffdp_burn::ops::bspline_part;
 use ffdp_burn::transform::{BsplineTransform, Step};
 use ffdp_image::error::Result;
 use ffdp_image::image::{Geometry, upload};
+use ffdp_kit::TensorPlace;
 
 /// A displacement that few parameters say exactly, also between the voxels of a level: what a level has found is
 /// evaluated on the next one's grid, and on the fixed image's, in place of being interpolated.
@@ -24,7 +25,7 @@ pub trait Parametric: Any + Debug + Send + Sync {
         &self,
         grid: &Geometry,
         planes: Range<usize>,
-        like: (&Device, DType),
+        like: &TensorPlace,
     ) -> Result<Tensor<5>>;
 
     /// It as a step of a [`Composite`](ffdp_burn::transform::Composite), which files have; `None`, if it is known as
@@ -52,7 +53,7 @@ impl Parametric for BsplineTransform {
         &self,
         grid: &Geometry,
         planes: Range<usize>,
-        like: (&Device, DType),
+        like: &TensorPlace,
     ) -> Result<Tensor<5>> {
         let (coefficients, control) = self.control_grid(grid, like)?;
         let [_, h, w] = grid.dims();

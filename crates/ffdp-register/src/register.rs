@@ -174,8 +174,8 @@ impl<'a> Register<'a> {
         let ends = [&fixed, &moving].map(|of| of.iter().any(|channel| channel.ends_inside));
         let coverage = Coverage::new(ends, settings.displaces_fixed());
         let padding = |of: Vec<Unknown>| of.iter().map(|channel| channel.padding).collect();
-        sides[0].weigh(padding(fixed), (coverage, 0), is_plane);
-        sides[1].weigh(padding(moving), (coverage, 1), false);
+        sides[0].weigh(padding(fixed), coverage, 0, is_plane);
+        sides[1].weigh(padding(moving), coverage, 1, false);
         let content = content_of(&sides);
         if content != given {
             // Their masks take room as well.

@@ -15,7 +15,8 @@ use ffdp_parallel::planner::{DeviceMemory, VALUE, VECTOR, plan};
 /// [`Error::TooLarge`](ffdp_image::Error::TooLarge) when no number of shards makes a stage fit.
 pub fn shards_needed(
     settings: &Settings,
-    (grids, content): ([&Geometry; 2], Content),
+    grids: [&Geometry; 2],
+    content: Content,
     devices: usize,
     bytes: u64,
 ) -> Result<usize> {

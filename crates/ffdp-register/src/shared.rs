@@ -91,7 +91,8 @@ impl<'a> SharedImage<'a> {
     /// The image on a grid and a device, made where it is not there.
     pub(super) fn on_grid(
         &self,
-        (scale, device): (&Scale, &Device),
+        scale: &Scale,
+        device: &Device,
         grid: &Geometry,
         make: impl FnOnce() -> Result<Tensor<5>>,
     ) -> Result<Tensor<5>> {

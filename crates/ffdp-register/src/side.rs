@@ -106,7 +106,8 @@ impl<'a> Side<'a> {
     pub fn weigh(
         &mut self,
         padding: Vec<Option<f32>>,
-        (coverage, side): (Coverage, usize),
+        coverage: Coverage,
+        side: usize,
         always: bool,
     ) {
         self.padding = padding;
@@ -213,7 +214,7 @@ impl<'a> Side<'a> {
             None => self.tensor(planes, false, device)?,
             Some(image) => {
                 let (scale, grid) = (self.scales[0].clone(), self.geometry().clone());
-                image.on_grid((&scale, device), &grid, || self.tensor(planes, false, device))?
+                image.on_grid(&scale, device, &grid, || self.tensor(planes, false, device))?
             }
         };
         self.whole = Some(match self.is_masked() {
@@ -235,7 +236,7 @@ impl<'a> Side<'a> {
         let at = |image: &Tensor<5>| on_level(image, self.geometry(), level);
         let image = match self.shared() {
             None => at(image),
-            Some(shared) => shared.on_grid((&self.scales[0], device), level, || Ok(at(image)))?,
+            Some(shared) => shared.on_grid(&self.scales[0], device, level, || Ok(at(image)))?,
         };
         let all = match mask {
             None => image,

@@ -3,13 +3,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{Device, Tensor};
 
 use super::fields::Fields;
 use super::parametric::Parametric;
 use ffdp_burn::transform::{Composite, Step};
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Geometry, Physical};
+use ffdp_kit::TensorPlace;
 
 /// A transform as the stages take it: `phi = A o (id + w)`.
 #[derive(Clone, Debug)]
@@ -48,10 +49,10 @@ impl Parametric for InitialMap {
         &self,
         grid: &Geometry,
         planes: Range<usize>,
-        (device, dtype): (&Device, DType),
+        like: &TensorPlace,
     ) -> Result<Tensor<5>> {
         let [w, h, _] = grid.size;
         let slab = grid.cropped([0, 0, planes.start], [w, h, planes.len()])?;
-        Ok(self.0.to_displacement(&slab, device).into_field().cast(dtype))
+        Ok(self.0.to_displacement(&slab, &like.device).into_field().cast(like.dtype))
     }
 }

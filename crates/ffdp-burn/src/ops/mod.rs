@@ -53,7 +53,7 @@ pub use bspline::{
 };
 pub use bspline_at::bspline_at;
 pub use bspline_bending::{bspline_bending, bspline_bending_with_gradient};
-pub use bspline_differences::bspline_differences;
+pub use bspline_differences::{DifferencesOptions, bspline_differences};
 pub use bspline_volume::{LEAST_DETERMINANT, bspline_volume, bspline_volume_with_gradient};
 pub use bspline_votes::{
     Counting, VotesImages, VotesOptions, bspline_votes, bspline_votes_pull_back,

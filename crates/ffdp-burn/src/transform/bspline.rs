@@ -6,6 +6,7 @@ use super::resample::map_vectors;
 use crate::ops::{Beyond, ControlGrid, bspline, bspline_at, inverse};
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::Geometry;
+use ffdp_kit::TensorPlace;
 
 /// The map `x -> x + u(x)` with `u` a cubic B-spline on a control grid of any place and direction, in RAS mm.
 ///
@@ -77,14 +78,14 @@ impl BsplineTransform {
     }
 
     /// The coefficients `[1, 3, d, h, w]` in voxels of `grid`, and where the control points lie along its axes: what
-    /// [`bspline()`] takes, computed on the device and in the type of `like`.
+    /// [`bspline()`] takes, on the device and in the precision of `like`.
     ///
     /// # Errors
     /// [`Error::Invalid`] when the axes of the two grids differ.
     pub fn control_grid(
         &self,
         grid: &Geometry,
-        (device, dtype): (&Device, DType),
+        like: &TensorPlace,
     ) -> Result<(Tensor<5>, ControlGrid)> {
         let own = &self.geometry;
         let axes = own.direction.iter().flatten().zip(grid.direction.iter().flatten());
@@ -104,7 +105,7 @@ impl BsplineTransform {
             origin_voxels: grid.mm_to_voxel().apply(own.voxel_to_mm().apply([0.0; 3])),
             beyond: Beyond::Cut,
         };
-        Ok((voxels.cast(dtype).to_device(device), control))
+        Ok((voxels.cast(like.dtype).to_device(&like.device), control))
     }
 
     /// The coefficients in RAS mm, in the order of [`Self::new`].

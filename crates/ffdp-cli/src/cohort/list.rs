@@ -58,7 +58,7 @@ impl Cohort<'_> {
     ) -> Result<()> {
         let printer = Printer::new(self.quiet, self.verbose);
         let rows = read_named(self.list, self.required, printer)?;
-        note_unread((self.list, &rows), &[self.required, self.optional].concat(), printer);
+        note_unread(self.list, &rows, &[self.required, self.optional].concat(), printer);
         self.refuse_without_effect(&rows)?;
         if let Some(folder) = self.folder {
             fs::create_dir_all(folder)

@@ -36,7 +36,8 @@ impl ImageFiles {
     /// # Errors
     /// Those of the list; names that are the same or cannot be those of folders.
     pub fn new(
-        (list, files): (Option<&Path>, &[PathBuf]),
+        list: Option<&Path>,
+        files: &[PathBuf],
         required: &[&str],
         reading: Reading,
         printer: Printer,
@@ -177,7 +178,7 @@ mod tests {
         let list = folder.path().join("images.csv");
         std::fs::write(&list, text).expect("writable");
         let reading = Reading { volume: None, nan_policy: NanPolicy::Error };
-        ImageFiles::new((Some(&list), &[]), &["image"], reading, Printer::new(true, false))
+        ImageFiles::new(Some(&list), &[], &["image"], reading, Printer::new(true, false))
     }
 
     #[test]

@@ -36,8 +36,7 @@ pub struct ComposeArguments {
 /// Writes the whole chain as one file.
 pub fn run(request: &ComposeArguments) -> Result<()> {
     let ComposeArguments { transform, reference, output, .. } = request;
-    let (map, device, is_matrix) =
-        opened(transform, reference.as_deref(), (output, request.device))?;
+    let (map, device, is_matrix) = opened(transform, reference.as_deref(), output, request.device)?;
     check_reference(reference.as_deref(), is_matrix || is_composite_name(output))?;
     if is_composite_name(output) {
         return Ok(write_transform(output, &stored(map, &device))?);
@@ -55,7 +54,8 @@ pub fn run(request: &ComposeArguments) -> Result<()> {
 pub fn opened(
     transform: &[TransformChoice],
     reference: Option<&Path>,
-    (output, device): (&Path, DeviceChoice),
+    output: &Path,
+    device: DeviceChoice,
 ) -> Result<(Composite, Device, bool)> {
     let mut inputs: Vec<&Path> = reference.into_iter().collect();
     inputs.extend(transform.iter().flat_map(TransformChoice::paths));

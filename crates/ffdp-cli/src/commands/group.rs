@@ -120,8 +120,8 @@ impl GroupArguments {
         plan.check_memory()?;
         let tried: Vec<&Path> = files.tried.iter().map(PathBuf::as_path).collect();
         output::prepare(&files.folder, &tried)?;
-        let (what, printer) = ((run.results, &*files.folder), self.print.printer());
-        disk.check(what, claim.earlier_bytes(), self.folder.ignore_disk, printer)?;
+        let (freed, printer) = (claim.earlier_bytes(), self.print.printer());
+        disk.check(run.results, &files.folder, freed, self.folder.ignore_disk, printer)?;
         printer.note(&format!("{} {}; {}", run.count, run.images[1], plan.in_short()));
         Ok(())
     }

@@ -41,8 +41,7 @@ pub struct InvertArguments {
 /// Writes the inverse and prints its error.
 pub fn run(request: &InvertArguments) -> Result<()> {
     let InvertArguments { transform, reference, output, .. } = request;
-    let (map, device, is_matrix) =
-        opened(transform, reference.as_deref(), (output, request.device))?;
+    let (map, device, is_matrix) = opened(transform, reference.as_deref(), output, request.device)?;
     let inverse = map.inverse()?;
     check_reference(reference.as_deref(), is_matrix)?;
     if is_matrix {

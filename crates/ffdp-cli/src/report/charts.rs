@@ -91,7 +91,7 @@ fn chart(ranges: [[f64; 2]; 2], Names { axes, about }: &Names) -> (Frame, String
          aria-label=\"{about}\" xmlns=\"http://www.w3.org/2000/svg\">"
     );
     let ticks: Vec<[f64; 2]> = frame.x.ticks().into_iter().map(|tick| [tick; 2]).collect();
-    frame.draw(&mut svg, (&ticks, Marks::Below), *axes);
+    frame.draw(&mut svg, &ticks, Marks::Below, *axes);
     (frame, svg)
 }
 
@@ -120,7 +120,7 @@ impl Frame {
     }
 
     /// Lines with numbers, those along x where values of `x` lie and what is written there, and the names of the axes.
-    pub fn draw(&self, svg: &mut String, (ticks, marks): (&[[f64; 2]], Marks), names: [&str; 2]) {
+    pub fn draw(&self, svg: &mut String, ticks: &[[f64; 2]], marks: Marks, names: [&str; 2]) {
         let [left, top, right, bottom] = self.corners;
         for tick in self.y.ticks() {
             let (y, text) = (self.y.place(tick), number(tick));

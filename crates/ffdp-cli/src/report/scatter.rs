@@ -36,7 +36,7 @@ pub fn scatter(series: &[Series], x_name: &str, y_name: &str) -> Option<String> 
     );
     let ticks: Vec<[f64; 2]> =
         logarithmic_ticks(&frame.x).into_iter().map(|value| [value.log10(), value]).collect();
-    frame.draw(&mut svg, (&ticks, Marks::Through), [x_name, y_name]);
+    frame.draw(&mut svg, &ticks, Marks::Through, [x_name, y_name]);
     for (index, series) in series.iter().enumerate() {
         draw(&mut svg, series, COLOURS[index % COLOURS.len()], index, &frame);
     }

@@ -420,14 +420,15 @@ pub fn run(measures: &Measures) -> Result<Markup> {
         seconds.results
     );
     let rows = [Markup::default(), affine];
-    run_section(run, rows, (&time, measures.peak_memory_bytes), &measures.settings)
+    run_section(run, rows, &time, measures.peak_memory_bytes, &measures.settings)
 }
 
 /// How a run was done, with rows before and after that, and all settings.
 pub(super) fn run_section(
     run: &Provenance,
     [before, after]: [Markup; 2],
-    (time, peak_memory_bytes): (&str, Option<u64>),
+    time: &str,
+    peak_memory_bytes: Option<u64>,
     settings: &Settings,
 ) -> Result<Markup> {
     let memory = match peak_memory_bytes {

@@ -218,5 +218,5 @@ fn run(measures: &SeriesMeasures) -> Result<Markup> {
         seconds.total, seconds.read_and_start, seconds.register, seconds.results
     );
     let rows = [inputs, Markup::default()];
-    run_section(run, rows, (&time, measures.peak_memory_bytes), &measures.settings)
+    run_section(run, rows, &time, measures.peak_memory_bytes, &measures.settings)
 }

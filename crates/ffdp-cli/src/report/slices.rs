@@ -153,7 +153,7 @@ struct Tap {
 }
 
 impl Frame {
-    fn new(geometry: &Geometry, (centre, name): ([f64; 3], &'static str)) -> Self {
+    fn new(geometry: &Geometry, centre: [f64; 3], name: &'static str) -> Self {
         let bounds = geometry.bounding_box_mm();
         let longest = (0..3).map(|i| bounds[1][i] - bounds[0][i]).fold(0.0, f64::max);
         let pixel_mm = longest / (PANEL - 1) as f64;
@@ -248,8 +248,8 @@ impl Frame {
 
 impl Panels {
     /// Planes through a point in RAS mm, which has a name.
-    pub fn new(geometry: &Geometry, centre: ([f64; 3], &'static str)) -> Self {
-        let frame = Frame::new(geometry, centre);
+    pub fn new(geometry: &Geometry, centre: [f64; 3], name: &'static str) -> Self {
+        let frame = Frame::new(geometry, centre, name);
         let values = std::array::from_fn(|_| vec![0.0; frame.points.len()]);
         Self { frame, values, controls: None, landmarks: None, has_labels: false }
     }
@@ -260,7 +260,7 @@ impl Panels {
     /// An image without a finite voxel.
     pub fn through_mass(image: &Volume) -> Result<Self> {
         let centre = centre_of_mass_mm(image, Window::of(image)?);
-        Ok(Self::new(&image.geometry, (centre, "centre of mass")))
+        Ok(Self::new(&image.geometry, centre, "centre of mass"))
     }
 
     /// Takes what is needed of planes of the grid, from `first` on; each plane comes once.

@@ -78,7 +78,7 @@ impl Block<'_> {
         let voxel = [offset % nx, offset / nx % ny, offset / nx / ny];
         let target = self.patch(self.target, voxel, settings.patch_radius);
         let best = self.images.iter().zip(&self.labels);
-        let best = best.map(|(image, labels)| self.best((image, labels), voxel, &target, settings));
+        let best = best.map(|(image, labels)| self.best(image, labels, voxel, &target, settings));
         let (differences, labels): (Vec<Vec<f32>>, Vec<i32>) = best.unzip();
         let weights = weights(&differences, settings).ok_or_else(|| {
             let fix = "check that the images are finite, or give a larger alpha";
@@ -98,7 +98,8 @@ impl Block<'_> {
     /// The absolute difference from the target of the most similar patch of an atlas in the window, and its label.
     fn best(
         &self,
-        (image, labels): (&[f32], &[i32]),
+        image: &[f32],
+        labels: &[i32],
         voxel: [usize; 3],
         target: &[f32],
         JointSettings { patch_radius, search_radius, .. }: JointSettings,

@@ -148,8 +148,8 @@ impl<'a> Fusion<'a> {
         };
         let observer = Mutex::new(observer);
         let joining = Joining { target, atlases, settings: &settings, store, observer };
-        let all = (atlases, 0..atlases.count());
-        register_missing(&joining, all, &placements, &joining.store)?;
+        let all = 0..atlases.count();
+        register_missing(&joining, atlases, all, &placements, &joining.store)?;
         joining.joined()
     }
 }

@@ -176,7 +176,8 @@ impl SeriesRegistration {
     /// Those of reading and writing, and as [`FileWarp::write_each`].
     pub fn write_warped(
         &self,
-        (series, output): (&Path, &Path),
+        series: &Path,
+        output: &Path,
         transforms: &SeriesTransforms,
         background: f32,
         device: &Device,

@@ -151,7 +151,7 @@ impl<'a> RegisterSeries<'a> {
         check_memory("registering the series", self.host_bytes())?;
         let (onto, reference, outcomes) = match self.target {
             Target::Other(fixed) => {
-                let outcomes = self.pass((fixed, &settings), None, [0, 1], None)?;
+                let outcomes = self.pass(fixed, &settings, None, [0, 1], None)?;
                 (Onto::Fixed, fixed.clone(), outcomes)
             }
             Target::Own(Reference::Mean) => {
@@ -159,23 +159,23 @@ impl<'a> RegisterSeries<'a> {
                 let (_, middle) = self.middle()?;
                 let mut mean = Mean::new(self.images.grid());
                 let coarse = coarse_part(&settings, self.images.grid());
-                let placed = self.pass((&middle, &coarse), None, [0, 2], Some(&mut mean))?;
+                let placed = self.pass(&middle, &coarse, None, [0, 2], Some(&mut mean))?;
                 check_some(&placed)?;
                 let mean = mean.into_volume()?;
                 let fine = fine_part(&settings);
-                let outcomes = self.pass((&mean, &fine), Some(&placed), [1, 2], None)?;
+                let outcomes = self.pass(&mean, &fine, Some(&placed), [1, 2], None)?;
                 (Onto::Mean, mean, outcomes)
             }
             Target::Own(reference) => {
                 let (k, volume) = self.own(reference)?;
                 let settings = without_moments(&settings);
-                let outcomes = self.pass((&volume, &settings), None, [0, 1], None)?;
+                let outcomes = self.pass(&volume, &settings, None, [0, 1], None)?;
                 (Onto::Volume(k), volume, outcomes)
             }
         };
         check_some(&outcomes)?;
         let seconds = clock.elapsed().as_secs_f64();
-        SeriesRegistration::of((onto, reference), outcomes, settings, seconds)
+        SeriesRegistration::of(onto, reference, outcomes, settings, seconds)
     }
 
     /// Refuses settings, masks and a start that [`RegisterSeries::run`] would refuse, before any volume is read.
@@ -204,7 +204,8 @@ impl<'a> RegisterSeries<'a> {
 
     fn pass(
         &mut self,
-        (fixed, settings): (&Volume, &Settings),
+        fixed: &Volume,
+        settings: &Settings,
         placed: Option<&[VolumeOutcome]>,
         number: [usize; 2],
         mean: Option<&mut Mean>,

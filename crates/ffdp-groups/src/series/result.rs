@@ -88,7 +88,8 @@ const DEVIATIONS: f64 = 1.4826;
 
 impl SeriesRegistration {
     pub(super) fn of(
-        (onto, reference): (Onto, Volume),
+        onto: Onto,
+        reference: Volume,
         outcomes: Vec<VolumeOutcome>,
         settings: Settings,
         seconds: f64,

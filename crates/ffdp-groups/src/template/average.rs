@@ -60,7 +60,8 @@ impl Sums {
 /// those of the image alone.
 pub(super) fn beyond(
     warped: &mut Volume,
-    (moving, value): (&Geometry, Option<f32>),
+    moving: &Geometry,
+    value: Option<f32>,
     affine: &Affine<Physical, Physical>,
     displacement: Option<&[f32]>,
 ) {

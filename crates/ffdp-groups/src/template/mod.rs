@@ -181,8 +181,8 @@ impl<'a> Template<'a> {
             members,
             grid,
         };
-        let last = rounds(&making)?;
-        TemplateResult::of(making, last, excluded)
+        let (last, rounds) = rounds(&making)?;
+        TemplateResult::of(making, last, rounds, excluded)
     }
 }
 
@@ -191,7 +191,7 @@ fn rounds(making: &Making) -> Result<(Round, Vec<report::RoundReport>)> {
     let kinds = making.settings.kinds();
     let (mut last, mut reports) = (None::<Round>, Vec::new());
     for (round, &kind) in kinds.iter().enumerate() {
-        let done = making.round((round, kinds.len() - 1, kind), last.as_ref())?;
+        let done = making.round(round, kinds.len() - 1, kind, last.as_ref())?;
         reports.push(done.report.clone());
         let change = done.report.change.filter(|_| kind == RoundKind::Deformable);
         last = Some(done);

@@ -45,7 +45,8 @@ pub struct TemplateResult {
 impl TemplateResult {
     pub(super) fn of(
         making: Making,
-        (last, rounds): (Round, Vec<RoundReport>),
+        last: Round,
+        rounds: Vec<RoundReport>,
         excluded: Vec<Excluded>,
     ) -> Result<Self> {
         let Round { template, mean, variance, maps, report } = last;

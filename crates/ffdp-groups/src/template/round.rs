@@ -124,7 +124,9 @@ impl Making<'_> {
     /// Does a round, or reads what it has left.
     pub fn round(
         &self,
-        (round, rounds, kind): (usize, usize, RoundKind),
+        round: usize,
+        rounds: usize,
+        kind: RoundKind,
         before: Option<&Round>,
     ) -> Result<Round> {
         let done = match self.read(round)? {
@@ -173,7 +175,7 @@ impl Making<'_> {
             seconds: 0.0,
         });
         let images = images.collect();
-        self.averaged((0, RoundKind::Start), None, maps, (None, images))
+        self.averaged(0, RoundKind::Start, None, RoundMaps { maps, change: None, images })
     }
 
     /// Registers all, and averages them anew.
@@ -181,7 +183,7 @@ impl Making<'_> {
         let settings = self.settings.of_round(kind);
         let indices = self.members.iter().map(|member| member.index);
         let registering = Registrations { making: self, round, before, settings };
-        register_missing(&registering, (self.images, indices), &self.placements, &self.store)?;
+        register_missing(&registering, self.images, indices, &self.placements, &self.store)?;
         let read = |member: &Member| {
             let found = self.store.read::<Found>(&found_file(round, member))?;
             let mut found = found.expect("it was written or read a moment ago");
@@ -215,7 +217,7 @@ impl Making<'_> {
         let images = found.iter().map(|found| found.report.clone()).collect();
         let fields = found.iter().map(|found| found.header.fields).collect();
         let change = Some(Change { psi, fields });
-        self.averaged((round, kind), Some(before), maps, (change, images))
+        self.averaged(round, kind, Some(before), RoundMaps { maps, change, images })
     }
 
     /// The map from the mean shape to the template, without the affine part; `None` where nothing deforms.
@@ -253,10 +255,10 @@ impl Making<'_> {
     /// Averages the images under their maps, and reports the round.
     fn averaged(
         &self,
-        (round, kind): (usize, RoundKind),
+        round: usize,
+        kind: RoundKind,
         before: Option<&Round>,
-        maps: Vec<MemberMap>,
-        (change, mut images): (Option<Change>, Vec<ImageReport>),
+        RoundMaps { maps, change, mut images }: RoundMaps,
     ) -> Result<Round> {
         let members = || self.members.iter().zip(&maps).enumerate();
         let used: Vec<usize> = members()
@@ -273,7 +275,7 @@ impl Making<'_> {
                 Some(change) => self.map(round, k, &maps[k], change)?,
                 None => None,
             };
-            let warped = self.warped((&self.members[k], subject?), &maps[k], displacement)?;
+            let warped = self.warped(&self.members[k], subject?, &maps[k], displacement)?;
             if keeps_all {
                 self.store.write(&warped_file(&self.members[k]), &(), &[&warped.data])?;
             }
@@ -348,7 +350,8 @@ impl Making<'_> {
     /// An image in scaled intensities under its map, NaN where nothing is known of it.
     fn warped(
         &self,
-        (member, subject): (&Member, Subject),
+        member: &Member,
+        subject: Subject,
         map: &MemberMap,
         displacement: Option<Displacement>,
     ) -> Result<Volume> {
@@ -359,7 +362,7 @@ impl Making<'_> {
         let steps = displacement.map(Step::Displacement).into_iter().chain([Step::Affine(affine)]);
         let map = Composite::new(steps.collect());
         let mut warped = map.warp(&image, &self.grid, &self.device)?;
-        beyond(&mut warped, (&image.geometry, member.beyond), &affine, values.as_deref());
+        beyond(&mut warped, &image.geometry, member.beyond, &affine, values.as_deref());
         Ok(warped)
     }
 
@@ -419,6 +422,15 @@ struct Psi {
     /// The inverse of the mean affine map, which comes first.
     back: Map,
     field: Option<Displacement>,
+}
+
+/// The maps under which a round averages.
+struct RoundMaps {
+    /// Of each member.
+    maps: Vec<MemberMap>,
+    /// How they differ from those that were found; `None` before anything was registered.
+    change: Option<Change>,
+    images: Vec<ImageReport>,
 }
 
 struct Change {

@@ -72,7 +72,7 @@ pub(super) fn survey(
     let (mut members, mut excluded) = (BTreeMap::<String, Member>::new(), Vec::new());
     each_ahead(images, &order, |index, subject| {
         let name = images.name(index);
-        match subject.and_then(|subject| member((index, &name), &subject, intensities)) {
+        match subject.and_then(|subject| member(index, &name, &subject, intensities)) {
             Err(error) => excluded.push(Excluded { index, name, reason: error.to_string() }),
             Ok(member) => match members.get(&member.hash) {
                 Some(first) => {
@@ -102,7 +102,8 @@ pub(super) fn survey(
 }
 
 fn member(
-    (index, name): (usize, &str),
+    index: usize,
+    name: &str,
     Subject { image, labels }: &Subject,
     intensities: Intensities,
 ) -> Result<Member> {

@@ -175,11 +175,12 @@ impl Buckets {
     /// # Panics
     /// If it was not asked for, or other values were counted than before.
     pub fn value(&self, counts: &Counts, rank: usize) -> f32 {
-        self.at(counts.place(rank))
+        let (bucket, left) = counts.place(rank);
+        self.at(bucket, left)
     }
 
     /// The value before which so many of a bucket come.
-    fn at(&self, (bucket, left): (usize, usize)) -> f32 {
+    fn at(&self, bucket: usize, left: usize) -> f32 {
         let place = self.wanted.binary_search(&bucket).expect("the rank was asked for");
         let (low, _) = find(&self.counts[BUCKETS * place..BUCKETS * (place + 1)], left);
         value((bucket << 16 | low) as u32)

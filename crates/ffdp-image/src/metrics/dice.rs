@@ -118,8 +118,9 @@ impl OverlapCounts {
             });
         }
         const CHUNK: usize = 1 << 16;
+        let chunks = fixed.par_chunks(CHUNK).zip(moved.par_chunks(CHUNK));
         let parts: Vec<BTreeMap<i32, Counts>> =
-            fixed.par_chunks(CHUNK).zip(moved.par_chunks(CHUNK)).map(count_chunk).collect();
+            chunks.map(|(fixed, moved)| count_chunk(fixed, moved)).collect();
         for (id, part) in parts.into_iter().flatten() {
             let entry = self.0.entry(id).or_default();
             entry.fixed += part.fixed;
@@ -151,7 +152,7 @@ impl OverlapCounts {
     }
 }
 
-fn count_chunk((fixed, moved): (&[i32], &[i32])) -> BTreeMap<i32, Counts> {
+fn count_chunk(fixed: &[i32], moved: &[i32]) -> BTreeMap<i32, Counts> {
     let mut counts = BTreeMap::<i32, Counts>::new();
     let mut start = 0;
     // Labels come in runs: one look-up per run instead of one per voxel.

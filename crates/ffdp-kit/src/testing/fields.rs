@@ -31,7 +31,8 @@ pub fn field([d, h, w]: [usize; 3], value: impl Fn([f64; 3]) -> [f64; 3]) -> Ten
 pub fn value_and_gradient(
     field: &[f64],
     shape: [usize; 5],
-    (device, dtype): (&Device, DType),
+    device: &Device,
+    dtype: DType,
     number: impl Fn(Tensor<5>) -> Tensor<1>,
 ) -> (f64, Vec<f64>) {
     let field = tensor(field, shape, &device.clone().autodiff(), dtype).require_grad();

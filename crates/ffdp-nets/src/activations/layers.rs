@@ -65,7 +65,7 @@ impl Slabs {
         }
         .into_iter();
         let next = |_, _| parts.next().expect("one for each that has planes");
-        Self::build((&cuts, &mesh), dim, next)
+        Self::build(&cuts, &mesh, dim, next)
     }
 
     /// [`mean_pool()`], the result cut as `cuts`. Differentiable.
@@ -134,7 +134,7 @@ impl Slabs {
         mut layer: impl FnMut(usize, Range<usize>, T) -> Tensor<5>,
     ) -> Self {
         let mut fetched = fetched.into_iter();
-        Self::build((cuts, &self.mesh), self.dim, |k, planes| {
+        Self::build(cuts, &self.mesh, self.dim, |k, planes| {
             layer(k, planes, fetched.next().expect("one for each that has planes"))
         })
     }
@@ -178,7 +178,7 @@ fn of_all(numbers: Vec<Tensor<3>>, cuts: &Cuts, mesh: &DeviceMesh) -> Vec<Tensor
     let cuts = Cuts::from_ends((0..=cuts.places()).map(before).collect());
     let mut numbers = numbers.into_iter().map(|numbers| numbers.unsqueeze_dims::<5>(&[1, 2]));
     let next = |_, _| numbers.next().expect("one for each that has planes");
-    let volume = Slabs::build((&cuts, mesh), 0, next);
+    let volume = Slabs::build(&cuts, mesh, 0, next);
     let fetched = volume.fetch_one(&cuts, |_, _| vec![PlaneRun::Planes(0..all)]);
     fetched.into_iter().map(|numbers| numbers.squeeze_dims(&[1, 2])).collect()
 }

@@ -38,7 +38,8 @@ impl Slabs {
     /// # Panics
     /// If a part has not its planes along `dim`, or the mesh has another number of places.
     pub fn build(
-        (cuts, mesh): (&Cuts, &DeviceMesh),
+        cuts: &Cuts,
+        mesh: &DeviceMesh,
         dim: usize,
         mut part: impl FnMut(usize, Range<usize>) -> Tensor<5>,
     ) -> Self {
@@ -120,7 +121,7 @@ impl Slabs {
     /// If the layer changes the number of planes.
     pub fn map(self, mut layer: impl FnMut(usize, Tensor<5>) -> Tensor<5>) -> Self {
         let mut parts = self.parts.into_iter().flatten();
-        Self::build((&self.cuts, &self.mesh), self.dim, |k, _| {
+        Self::build(&self.cuts, &self.mesh, self.dim, |k, _| {
             layer(k, parts.next().expect("a place with planes has a part"))
         })
     }

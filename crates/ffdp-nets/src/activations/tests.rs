@@ -118,7 +118,7 @@ fn layers_of_parts_are_those_of_the_whole() {
                     (cuts(extent, places, seed), cuts(dims[axis.dim()], places, seed + 1));
                 let dim = axis.dim();
                 let input =
-                    Slabs::build((&own, &mesh), dim, |_, planes| narrow(x.clone(), dim, planes));
+                    Slabs::build(&own, &mesh, dim, |_, planes| narrow(x.clone(), dim, planes));
                 let result = parts(&input, w.clone(), &out);
                 assert_eq!(result.dims(), dims);
                 assert!(stride == 1 || *result.cuts() == out, "{name}: cut as asked for");

@@ -26,7 +26,7 @@ fn a_bias_is_a_shift_everywhere() {
     // Features of every voxel, and of every second one; images smaller than what was padded.
     for (voxel, spacing, size) in [(1, 4, [13, 16, 9]), (2, 8, [30, 32, 17]), (2, 2, [5, 6, 7])] {
         let features = Tensor::zeros([1, 2, 32 / voxel, 32 / voxel, 32 / voxel], &device);
-        let u = spline_flow(&head, features, (voxel, spacing), size);
+        let u = spline_flow(&head, features, voxel, spacing, size);
         let count: usize = size.iter().product();
         let expected: Vec<f64> = [1.5, -2.0, 0.25].iter().flat_map(|c| vec![*c; count]).collect();
         assert_close("shift", &to_f64(u), &expected, F32);
@@ -45,7 +45,7 @@ fn a_control_point_moves_the_voxels_around_its_feature() {
     let mut features = vec![0.0; 2 * 8 * 8 * 8];
     features[(4 * 8 + 3) * 8 + 5] = 1.0;
     let features = tensor(&features, [1, 2, 8, 8, 8], &device, DType::F32);
-    let u = to_f64(spline_flow(&head, features, (2, 2), [16; 3]));
+    let u = to_f64(spline_flow(&head, features, 2, 2, [16; 3]));
     // B(t) B(t) B(t) of a cubic about the centre of feature (5, 3, 4): voxel 2 i + 1/2.
     let spline = |t: f64| match t.abs() {
         t if t < 1.0 => 2.0 / 3.0 - t * t + t.powi(3) / 2.0,

@@ -41,8 +41,8 @@ impl FlowHead {
     /// on the full grid or, with control points, on `size` (D, H, W) of it; components (x, y, z).
     pub fn forward(&self, features: Tensor<5>, size: [usize; 3]) -> Tensor<5> {
         if let Some(spacing) = self.control_spacing {
-            let voxels = (self.resolution.voxels(), spacing);
-            return spline_flow(&self.conv, features, voxels, size);
+            let voxel = self.resolution.voxels();
+            return spline_flow(&self.conv, features, voxel, spacing, size);
         }
         let flow = self.conv.forward(features);
         match self.resolution {

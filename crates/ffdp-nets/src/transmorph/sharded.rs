@@ -35,7 +35,7 @@ impl TransMorph {
             layout.count()
         );
         // Patches are not cut.
-        let images = padded_pair("TransMorph", moving, fixed, (SIZE_MULTIPLE, PATCH));
+        let images = padded_pair("TransMorph", moving, fixed, SIZE_MULTIPLE, PATCH);
         let stages = encode(&each(networks, |network| &network.encoder), &images);
         let features = decode(&each(networks, |network| &network.decoder), &images, &stages);
         let flow = head(&each(networks, |network| &network.head), &features, &images);
@@ -52,7 +52,7 @@ fn encode(encoders: &[&Encoder], images: &Slabs) -> Vec<Slabs> {
     let volumes =
         images.fetch_one(&patches, |_, planes| vec![PlaneRun::Planes(of_patches(planes))]);
     let mut volumes = volumes.into_iter();
-    let mut tokens = Slabs::build((&patches, images.mesh()), dim, |k, _| {
+    let mut tokens = Slabs::build(&patches, images.mesh(), dim, |k, _| {
         let volume = volumes.next().expect("one for each that has patches");
         encoders[k].patch_embed.forward(volume)
     });

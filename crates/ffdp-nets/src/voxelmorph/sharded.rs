@@ -32,7 +32,7 @@ impl VoxelMorph {
             layout.count()
         );
         // Pooling finds its pairs at home.
-        let mut x = padded_pair("VoxelMorph", moving, fixed, (1 << LEVELS, 2));
+        let mut x = padded_pair("VoxelMorph", moving, fixed, 1 << LEVELS, 2);
         let finest = x.cuts().clone();
         let mut skips = Vec::with_capacity(LEVELS);
         for level in 0..LEVELS {

@@ -9,8 +9,8 @@ use burn::Tensor;
 use burn::tensor::Device;
 use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::ops::{
-    ControlGrid, DeformMethod, DeformOptions, HistogramOptions, Information, ParzenKernel,
-    Penalties, VotesImages, VotesOptions, bspline_differences, bspline_votes,
+    ControlGrid, DeformMethod, DeformOptions, DifferencesOptions, HistogramOptions, Information,
+    ParzenKernel, Penalties, VotesImages, VotesOptions, bspline_differences, bspline_votes,
     bspline_votes_pull_back,
 };
 
@@ -35,7 +35,8 @@ impl DirectPair {
         images: &ShardedImages,
         comparison: &Comparison,
         options: &DeformOptions,
-        (mesh, team): (&DeviceMesh, &Team),
+        mesh: &DeviceMesh,
+        team: &Team,
         differences: Option<f64>,
     ) -> Option<Self> {
         let is_cpu = *mesh.device(0) == Device::flex();
@@ -43,7 +44,7 @@ impl DirectPair {
         if !alone || (is_cpu && differences.is_none()) {
             return None;
         }
-        Self::anywhere(images, comparison, options, (mesh, differences))
+        Self::anywhere(images, comparison, options, mesh, differences)
     }
 
     /// The same on any device.
@@ -51,7 +52,8 @@ impl DirectPair {
         images: &ShardedImages,
         comparison: &Comparison,
         options: &DeformOptions,
-        (mesh, differences): (&DeviceMesh, Option<f64>),
+        mesh: &DeviceMesh,
+        differences: Option<f64>,
     ) -> Option<Self> {
         let (mut histogram, information) = comparison.similarity.measure()?.information()?;
         if differences.is_some() {
@@ -97,7 +99,8 @@ impl DirectPair {
     ) -> (Tensor<1>, Tensor<5>) {
         let Self { images, options, similarity, .. } = self;
         if let Some(step) = self.differences {
-            let by = (options, self.information, step);
+            let Self { information, .. } = *self;
+            let by = DifferencesOptions { votes: options, information, step_voxels: step };
             return bspline_differences(images, coefficients, control, by);
         }
         let votes = bspline_votes(images, coefficients.clone(), control, options);

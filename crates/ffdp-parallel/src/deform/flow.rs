@@ -17,7 +17,7 @@ use burn::backend::Dispatch;
 use burn::tensor::Device;
 
 use super::view::{BOUNDS_INTERVAL, Grid};
-use crate::device_mesh::DeviceMesh;
+use crate::device_mesh::{DeviceMesh, ShardPlaces};
 use crate::layout::Layout;
 use crate::ring::DisplacementBounds;
 use crate::sharded::Sharded;
@@ -165,7 +165,7 @@ impl Squarings {
             }
             grid.homes.settle(k);
         }
-        let sum = surrounded(own, &grid.layout, (&layout, &places));
+        let sum = surrounded(own, &grid.layout, ShardPlaces { layout: &layout, mesh: &places });
         let add = |sum: Sharded, (planes, values)| sum.add_window(planes, &values);
         let sum = margins.into_iter().fold(sum, add);
         let planes = grid.holders.around(width, grid.layout.extent());
@@ -174,11 +174,7 @@ impl Squarings {
 }
 
 /// Shards in the cuts of what surrounds them, with zeros on the planes of others.
-fn surrounded(
-    own: Vec<Tensor<5>>,
-    cut: &Layout,
-    (around, places): (&Layout, &DeviceMesh),
-) -> Sharded {
+fn surrounded(own: Vec<Tensor<5>>, cut: &Layout, around: ShardPlaces) -> Sharded {
     let (mut like, mut own) = (own[0].dims(), own.into_iter());
     let dtype = own.as_slice()[0].dtype();
     let held = cut.held();
@@ -189,8 +185,8 @@ fn surrounded(
         like[cut.axis().dim()] = planes.len();
         Tensor::zeros(like, (device, dtype))
     };
-    let shards = around.all_planes().zip(places.devices()).map(piece).collect();
-    Sharded::new(shards, around.clone())
+    let shards = around.layout.all_planes().zip(around.mesh.devices()).map(piece).collect();
+    Sharded::new(shards, around.layout.clone())
 }
 
 #[cfg(test)]

@@ -13,13 +13,14 @@
 use std::ops::Range;
 
 use burn::Tensor;
-use burn::tensor::{DType, Device, IndexingUpdateOp, Int, TensorData};
+use burn::tensor::{DType, IndexingUpdateOp, Int, TensorData};
 
 use super::block::{Block, Pieces};
 use super::view::Grid;
 use crate::exchange::Reduction;
 use crate::sharded::Sharded;
 use ffdp_image::error::Result;
+use ffdp_kit::TensorPlace;
 
 /// Corresponding points, and how exactly they are known.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +55,8 @@ pub(super) struct Pull {
 
 impl LandmarkTerm {
     pub fn new(landmarks: Landmarks, grid: &Grid, dtype: DType) -> Self {
-        let start = |k: usize| matrix(&landmarks.fixed_voxels, (grid.homes.device(k), dtype));
+        let home = |k: usize| TensorPlace::new(grid.homes.device(k), dtype);
+        let start = |k: usize| matrix(&landmarks.fixed_voxels, &home(k));
         let at = (0..grid.layout.count()).map(start).collect();
         Self { at, landmarks }
     }
@@ -69,14 +71,14 @@ impl LandmarkTerm {
             for _ in 0..STEPS {
                 let there = read(half, &self.at, grid)?;
                 let moved =
-                    there.into_iter().map(|u| matrix(fixed_voxels, (&u.device(), u.dtype())) - u);
+                    there.into_iter().map(|u| matrix(fixed_voxels, &TensorPlace::of(&u)) - u);
                 self.at = moved.collect();
             }
         }
         let displacement = read(last, &self.at, grid)?;
         let residuals = displacement.into_iter().zip(&self.at).map(|(u, at)| {
-            let (device, dtype) = (u.device(), u.dtype());
-            let constant = |columns: &[[f64; 3]]| matrix(columns, (&device, dtype));
+            let like = TensorPlace::of(&u);
+            let constant = |columns: &[[f64; 3]]| matrix(columns, &like);
             let moved = at.clone() - constant(fixed_voxels) + u;
             constant(offsets_mm) + product(linear_mm, &moved)
         });
@@ -97,7 +99,7 @@ impl Pull {
         let [of_below, of_own, of_above] = inner.pieces();
         let on = |piece: Tensor<5>, planes: Range<usize>| {
             let dims = piece.dims();
-            let corners = Corners::of(&self.at[k], inner, (planes, dims));
+            let corners = Corners::of(&self.at[k], inner, planes, dims);
             let values = Tensor::cat(vec![force.clone(); 8], 1) * corners.weight;
             let flat = piece.reshape([3, dims[2] * dims[3] * dims[4]]);
             let update = IndexingUpdateOp::Add;
@@ -119,7 +121,7 @@ fn read(field: &Sharded, at: &[Tensor<2>], grid: &Grid) -> Result<Vec<Tensor<2>>
         let dims = own.dims();
         assert!(dims[0] == 1, "landmarks: a batch of one, got {}", dims[0]);
         let block = grid.block(k);
-        let corners = Corners::of(&at[k], &block, (block.own.clone(), dims));
+        let corners = Corners::of(&at[k], &block, block.own.clone(), dims);
         let flat = own.reshape([3, dims[2] * dims[3] * dims[4]]);
         let n = at[k].dims()[1];
         let seen = flat.select(1, corners.index) * corners.weight;
@@ -139,15 +141,15 @@ struct Corners {
 
 impl Corners {
     /// Of points `[3, n]` in voxels of the whole, among those of the `planes` of a block, in a tensor `[.., D, H, W]`.
-    fn of(at: &Tensor<2>, block: &Block, (planes, dims): (Range<usize>, [usize; 5])) -> Self {
-        let (n, device, dtype) = (at.dims()[1], at.device(), at.dtype());
+    fn of(at: &Tensor<2>, block: &Block, planes: Range<usize>, dims: [usize; 5]) -> Self {
+        let (n, like) = (at.dims()[1], &TensorPlace::of(at));
         let cut = block.axis.component();
         let offsets: Vec<f64> = (0..3)
             .flat_map(|axis| (0..8).flat_map(move |c| vec![(c >> axis & 1) as f64; n]))
             .collect();
-        let offset = data(offsets, 8 * n, (&device, dtype));
-        let mut weight = Tensor::<2>::ones([1, 8 * n], (&device, dtype));
-        let mut index = Tensor::<2, Int>::zeros([1, 8 * n], &device);
+        let offset = data(offsets, 8 * n, like);
+        let mut weight = Tensor::<2>::ones([1, 8 * n], like);
+        let mut index = Tensor::<2, Int>::zeros([1, 8 * n], &like.device);
         let mut stride = 1;
         for axis in 0..3 {
             let size = if axis == cut { block.extent() } else { dims[4 - axis] };
@@ -163,7 +165,7 @@ impl Corners {
                 let last = planes.len() as f64 - 0.5;
                 let inside =
                     place.clone().greater_elem(-0.5).bool_and(place.clone().lower_elem(last));
-                weight = weight * inside.float().cast(dtype);
+                weight = weight * inside.float().cast(like.dtype);
             }
             let place = place.clamp(0.0, (dims[4 - axis] - 1) as f64).int();
             index = index + place.mul_scalar(stride as i64);
@@ -174,13 +176,13 @@ impl Corners {
 }
 
 /// Columns `[3, n]`.
-fn matrix(columns: &[[f64; 3]], like: (&Device, DType)) -> Tensor<2> {
+fn matrix(columns: &[[f64; 3]], like: &TensorPlace) -> Tensor<2> {
     let rows = (0..3).flat_map(|i| columns.iter().map(move |column| column[i]));
     data(rows.collect(), columns.len(), like)
 }
 
-fn data(rows: Vec<f64>, columns: usize, like: (&Device, DType)) -> Tensor<2> {
-    Tensor::from_data(TensorData::new(rows, [3, columns]).convert_dtype(like.1), like)
+fn data(rows: Vec<f64>, columns: usize, like: &TensorPlace) -> Tensor<2> {
+    Tensor::from_data(TensorData::new(rows, [3, columns]).convert_dtype(like.dtype), like)
 }
 
 /// A matrix times columns `[3, n]`; small ones, for which a GPU would first try which of its ways is the fastest.

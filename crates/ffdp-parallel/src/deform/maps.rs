@@ -18,21 +18,31 @@ use ffdp_image::error::Result;
 /// Planes beyond the longest displacement that its inverse and a composition look at: the next voxel, and rounding.
 const MORE: f64 = 2.0;
 
-/// The displacement of the flow along a stationary velocity, `exp(v) - id`, and of the flow back, `exp(-v) - id`, by so
-/// many squarings; computed on `mesh`, each rests where the velocity does. Other ranks do the same with their parts.
+/// How the exponential of a velocity is computed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpOptions {
+    /// How often a small step is composed with itself.
+    pub squarings: usize,
+    /// How gradients are added up.
+    pub accumulation: Accumulation,
+}
+
+/// The displacement of the flow along a stationary velocity, `exp(v) - id`, and of the flow
+/// back, `exp(-v) - id`; computed on `mesh`, each rests where the velocity does. Other ranks do the same with their
+/// parts.
 ///
 /// # Errors
 /// [`Error::Device`](ffdp_image::Error::Device) when bounds cannot be read, and
 /// [`Error::LostRank`](ffdp_image::Error::LostRank).
 pub fn flow_of_velocity(
     velocity: &Sharded,
-    by: (usize, Accumulation),
+    exp: ExpOptions,
     mesh: &DeviceMesh,
     holders: &Holders,
 ) -> Result<[Sharded; 2]> {
     let grid = grid_of(velocity, mesh, holders);
     let back = grid.through(velocity, 0, Tensor::neg)?;
-    Ok([flow(&grid, velocity, by)?, flow(&grid, &back, by)?])
+    Ok([flow(&grid, velocity, exp)?, flow(&grid, &back, exp)?])
 }
 
 /// The displacement that two halves make together, `u_2` after the inverse of `u_1`, and its inverse: `u_1` leads from
@@ -62,14 +72,14 @@ const REST_VOXELS: f64 = 0.01;
 /// ```text
 /// v <- w;    v <- v + r,  r = exp(-v) o (id + w) - id      until r is small, or grows
 /// ```
-/// Places as in [`flow_of_velocity`]; `squarings` and `accumulation` are those of its flow. Where no velocity leads,
+/// Places as in [`flow_of_velocity`]; `exp` says how its flow is computed. Where no velocity leads,
 /// `r` stays: the best is given, with the length of its longest vector, in voxels.
 ///
 /// # Errors
 /// As [`flow_of_velocity`].
 pub fn velocity(
     w: &Sharded,
-    (squarings, accumulation): (usize, Accumulation),
+    exp: ExpOptions,
     mesh: &DeviceMesh,
     holders: &Holders,
 ) -> Result<(Sharded, f64)> {
@@ -78,7 +88,7 @@ pub fn velocity(
     let mut best: Option<(Sharded, f64)> = None;
     for _ in 0..ROUNDS {
         let back = grid.through(&v, 0, Tensor::neg)?;
-        let rest = after(&grid, &flow(&grid, &back, (squarings, accumulation))?, w)?;
+        let rest = after(&grid, &flow(&grid, &back, exp)?, w)?;
         let long = longest(holders, &rest)?;
         if best.as_ref().is_some_and(|(_, least)| long >= *least) {
             break;
@@ -107,7 +117,7 @@ pub(super) fn grid_of(field: &Sharded, mesh: &DeviceMesh, holders: &Holders) -> 
 fn flow(
     grid: &Grid,
     velocity: &Sharded,
-    (squarings, accumulation): (usize, Accumulation),
+    ExpOptions { squarings, accumulation }: ExpOptions,
 ) -> Result<Sharded> {
     Ok(Squarings::new(squarings, accumulation).along(grid, velocity)?.displacement)
 }

@@ -69,13 +69,21 @@ use ffdp_image::error::Result;
 pub(super) use flow::WINDOWS;
 use homes::Homes;
 pub use landmarks::Landmarks;
-pub use maps::{flow_of_velocity, map_of_halves, velocity};
+pub use maps::{ExpOptions, flow_of_velocity, map_of_halves, velocity};
 pub use objective::{Cost, FieldModel, FieldVector, ShardedObjective, SmoothSteps};
 pub use places::FieldPlaces;
 use problem::{Gradient, Problem};
 pub use sharded_comparison::{Compared, ShardedComparison};
-pub use spline::{Coefficients, SplineModel, SplinePenalties};
+pub use spline::{Coefficients, ControlPoints, SplineModel, SplinePenalties};
 pub use view::{BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL};
+
+/// What a deformation improves, and how.
+pub struct DeformCriterion<'a> {
+    /// Takes the place of `options.measure`.
+    pub similarity: Arc<dyn SimilarityLoss>,
+    /// Method, steps and penalties.
+    pub options: &'a DeformOptions,
+}
 
 /// The images of a sharded [`deform`] registration.
 #[derive(Clone, Debug)]
@@ -206,7 +214,13 @@ impl ShardedDeform {
         options: &DeformOptions,
         mesh: &DeviceMesh,
     ) -> Result<Self> {
-        Self::in_team(images, state, (options.measure.into(), options), mesh, Team::ALONE)
+        Self::in_team(
+            images,
+            state,
+            DeformCriterion { similarity: options.measure.into(), options },
+            mesh,
+            Team::ALONE,
+        )
     }
 
     /// The same for any similarity, which takes the place of `options.measure`.
@@ -223,7 +237,7 @@ impl ShardedDeform {
         options: &DeformOptions,
         mesh: &DeviceMesh,
     ) -> Result<Self> {
-        Self::in_team(images, state, (similarity, options), mesh, Team::ALONE)
+        Self::in_team(images, state, DeformCriterion { similarity, options }, mesh, Team::ALONE)
     }
 
     /// The same with other ranks; images and state are this rank's parts, and all ranks do the same at the same
@@ -234,7 +248,7 @@ impl ShardedDeform {
     pub fn in_team(
         images: ShardedImages,
         state: ShardedState,
-        (similarity, options): (Arc<dyn SimilarityLoss>, &DeformOptions),
+        DeformCriterion { similarity, options }: DeformCriterion,
         mesh: &DeviceMesh,
         team: Team,
     ) -> Result<Self> {
@@ -254,7 +268,8 @@ impl ShardedDeform {
             return Ok(Self::whole(images.whole(), fields, moments, &options));
         }
         let state = ShardedState { fields, moments };
-        let parts = Self::in_parts(images, state, (similarity, options), mesh, team)?;
+        let parts =
+            Self::in_parts(images, state, DeformCriterion { similarity, options }, mesh, team)?;
         Ok(Self(Work::Parts(Box::new(parts))))
     }
 
@@ -262,7 +277,7 @@ impl ShardedDeform {
     fn in_parts(
         images: ShardedImages,
         ShardedState { fields, moments }: ShardedState,
-        (similarity, options): (Arc<dyn SimilarityLoss>, &DeformOptions),
+        DeformCriterion { similarity, options }: DeformCriterion,
         mesh: &DeviceMesh,
         team: Team,
     ) -> Result<Parts> {

@@ -7,12 +7,9 @@
 //! `w` what is searched, a field for each of the method's, in voxels along the finest axis · `S` a Gaussian, which
 //! makes every step a smooth one · `D` voxels of each axis in a voxel along the finest · `start` where a level begins.
 
-use std::sync::Arc;
-
 use burn::Tensor;
 use burn::backend::Dispatch;
 use burn::tensor::TensorData;
-use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::ops::gaussian::{Direction, GaussianOps};
 use ffdp_burn::ops::{DeformOptions, GaussianOptions, InnerProducts, combination, inner_products};
 use ffdp_image::error::{Error, Result};
@@ -24,7 +21,7 @@ use super::homes::Homes;
 use super::maps::{grid_of, longest};
 use super::problem::{Gradient, Problem};
 use super::view::Grid;
-use super::{ShardedImages, Team};
+use super::{DeformCriterion, ShardedImages, Team};
 use crate::collective::reduce;
 use crate::device_mesh::DeviceMesh;
 use crate::exchange::Reduction;
@@ -176,7 +173,8 @@ impl SmoothSteps {
     /// For no field, or if `mesh` has another number of places than there are shards.
     pub fn new(
         start: Vec<Sharded>,
-        (smoothing, scale): (GaussianOptions, [f64; 3]),
+        smoothing: GaussianOptions,
+        scale: [f64; 3],
         mesh: &DeviceMesh,
         holders: &Holders,
     ) -> Self {
@@ -266,7 +264,7 @@ impl<M: FieldModel> ShardedObjective<M> {
     pub fn in_team(
         images: ShardedImages,
         model: M,
-        (similarity, options): (Arc<dyn SimilarityLoss>, &DeformOptions),
+        DeformCriterion { similarity, options }: DeformCriterion,
         mesh: &DeviceMesh,
         team: Team,
     ) -> Result<Self> {
@@ -282,8 +280,7 @@ impl<M: FieldModel> ShardedObjective<M> {
             ..*options
         };
         let differences = model.differences();
-        let place = (mesh, &team);
-        let direct = DirectPair::of(&images, &comparison, &options, place, differences);
+        let direct = DirectPair::of(&images, &comparison, &options, mesh, &team, differences);
         if differences.is_some() && direct.is_none() {
             let what = "finite differences need mutual information of two whole images of one channel on one device, without masks, \
                         landmarks and labels";

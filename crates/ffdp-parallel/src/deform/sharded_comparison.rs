@@ -48,7 +48,8 @@ impl ShardedComparison {
     /// cannot be read.
     pub fn new(
         similarity: Arc<dyn SimilarityLoss>,
-        (fixed, masked): (&Sharded, [bool; 2]),
+        fixed: &Sharded,
+        masked: [bool; 2],
         mesh: &DeviceMesh,
         holders: &Holders,
     ) -> Result<Self> {

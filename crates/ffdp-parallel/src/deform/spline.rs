@@ -56,6 +56,18 @@ pub struct SplinePenalties {
     pub volume: f64,
 }
 
+/// Control points over the grid of a field, and what they cost.
+pub struct ControlPoints {
+    /// `[1, 3, d, h, w]`, in voxels (x, y, z) of the field's grid.
+    pub coefficients: Tensor<5>,
+    /// Where the points lie on the field's grid.
+    pub grid: ControlGrid,
+    /// What a voxel of the field's grid measures along (x, y, z).
+    pub voxel_mm: [f64; 3],
+    /// What the shape of their field costs.
+    pub penalties: SplinePenalties,
+}
+
 /// The field of a grid of control points, see the head of this file.
 pub struct SplineModel {
     places: FieldPlaces,
@@ -69,19 +81,19 @@ pub struct SplineModel {
 
 impl SplineModel {
     /// A model on the grid of `field`, in its shards and computed on `mesh`; of several ranks, each has its planes.
-    /// `coefficients` `[1, 3, d, h, w]`, in voxels (x, y, z) of that grid whose voxels measure `voxel_mm`, are where the
-    /// search begins; what `start` has is added, and costs nothing.
+    /// The search begins at `points`; what `start` has is added, and costs nothing.
     ///
     /// # Panics
     /// If `mesh` has another number of places than there are shards.
     pub fn new(
-        (field, start): (&Sharded, Option<Sharded>),
-        (coefficients, control): (Tensor<5>, ControlGrid),
-        (voxel_mm, penalties): ([f64; 3], SplinePenalties),
+        field: &Sharded,
+        start: Option<Sharded>,
+        points: ControlPoints,
         mesh: &DeviceMesh,
         holders: &Holders,
     ) -> Self {
         let places = FieldPlaces::of(field, mesh, holders);
+        let ControlPoints { coefficients, grid: control, voxel_mm, penalties } = points;
         let begin = Coefficients(to_device(coefficients, places.home()));
         let mut model =
             Self { places, start, begin, control, voxel_mm, penalties, differences: None };

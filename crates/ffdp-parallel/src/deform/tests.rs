@@ -52,7 +52,7 @@ fn the_moving_image_is_released_and_cut_out_of_what_is_kept() {
         assert!(expected.iter().any(|u| u.abs() > 0.5), "something moved");
         // What is kept reaches far enough, or is fetched anew.
         for far_enough in [true, false] {
-            let by = (options.measure.into(), &options);
+            let by = DeformCriterion { similarity: options.measure.into(), options: &options };
             let run =
                 ShardedDeform::in_parts(images.clone(), state.clone(), by, &mesh, Team::ALONE);
             let mut parts = run.unwrap();
@@ -92,7 +92,8 @@ fn a_velocity_leads_where_a_displacement_does() {
     let dtype = burn::tensor::DType::F64;
     let [d, h, w] = size;
     let v = ffdp_kit::testing::tensor::<5>(&values, [1, 3, d, h, w], &device, dtype);
-    let by = (6, ffdp_burn::ops::Accumulation::Fast);
+    let accumulation = ffdp_burn::ops::Accumulation::Fast;
+    let by = ExpOptions { squarings: 6, accumulation };
     let found = [1, 3].map(|shards| {
         let layout = crate::Layout::balanced(size, crate::Axis::Z, shards).unwrap();
         let mesh = crate::DeviceMesh::new(std::slice::from_ref(&device), shards).unwrap();
@@ -162,19 +163,24 @@ fn information_of_splines_needs_no_dense_field() {
         for similarity in similarities {
             let penalties = SplinePenalties { bending: 0.3, volume: 0.05 };
             let model = SplineModel::new(
-                (&still, None),
-                (random(1), control),
-                ([1.0, 2.0, 1.5], penalties),
+                &still,
+                None,
+                ControlPoints {
+                    coefficients: random(1),
+                    grid: control,
+                    voxel_mm: [1.0, 2.0, 1.5],
+                    penalties,
+                },
                 &mesh,
                 &Holders::ALONE,
             );
             let (at, along) = (model.rest(), Coefficients(random(2)));
-            let by = (similarity.clone(), &options);
+            let by = DeformCriterion { similarity: similarity.clone(), options: &options };
             let fields = ShardedObjective::in_team(images.clone(), model, by, &mesh, Team::ALONE);
             let mut objective = fields.unwrap().by_fields();
             let (expected, slope) = objective.evaluate_along(&at, &along).unwrap();
             let comparison = Comparison { similarity, masked: [false; 2] };
-            objective.direct = DirectPair::anywhere(&images, &comparison, &options, (&mesh, None));
+            objective.direct = DirectPair::anywhere(&images, &comparison, &options, &mesh, None);
             assert!(objective.direct.is_some());
             let (found, slope_found) = objective.evaluate_along(&at, &along).unwrap();
             let alone = objective.evaluate(&at).unwrap();

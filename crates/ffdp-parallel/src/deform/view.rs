@@ -219,9 +219,9 @@ impl View {
         let image = self.reachable(grid)?;
         let sampler = |k: usize| {
             let block = grid.block(k);
-            let planes = (&grid.layout, &block.all);
-            let image = (&image, &self.map);
-            BlockSampler::new(planes, grid.homes.device(k), image, &self.reach, self.keep)
+            let (device, planes) = (grid.homes.device(k), &block.all);
+            let (map, reach) = (&self.map, &self.reach);
+            BlockSampler::new(&grid.layout, planes, device, &image, map, reach, self.keep)
         };
         Ok((0..grid.layout.count()).map(sampler).collect())
     }

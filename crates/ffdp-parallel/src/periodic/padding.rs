@@ -148,7 +148,7 @@ impl PaddedGrid {
                 return x;
             }
             let ends = ends.each_ref().map(|end| end.clone().to_device(device));
-            extended(x, axis, (gap, what), ends, here)
+            extended(x, axis, gap, what, ends, here)
         };
         let shards = (0..self.layout.count()).map(shard).collect();
         Ok(Sharded::new(shards, self.grid.layout().clone()))
@@ -253,7 +253,8 @@ fn lengthened(x: Tensor<5>, dim: usize, size: usize, what: Gap) -> Tensor<5> {
 fn extended(
     x: Tensor<5>,
     dim: usize,
-    (gap, what): (usize, Gap),
+    gap: usize,
+    what: Gap,
     [first, last]: [Tensor<5>; 2],
     [before, after]: [bool; 2],
 ) -> Tensor<5> {

@@ -45,16 +45,18 @@ pub(crate) struct BlockSampler {
 impl BlockSampler {
     /// For `planes` of the fixed side, displaced within `bounds`.
     pub fn new(
-        (fixed, planes): (&Layout, &Range<usize>),
+        fixed: &Layout,
+        planes: &Range<usize>,
         device: &Device,
-        (moving, map): (&Sharded, &IndexMap),
+        moving: &Sharded,
+        map: &IndexMap,
         bounds: &DisplacementBounds,
         keep: Keep,
     ) -> Self {
         let options = GridSampleOptions::default();
         let of_moving = (planes.len() * moving.layout().extent()).div_ceil(fixed.extent());
         let limit = thickest_parcel_of_block(moving.layout().thickest(), of_moving);
-        let parcels = parcels(fixed, planes, moving.layout(), map, bounds, (&options, limit));
+        let parcels = parcels(fixed, planes, moving.layout(), map, bounds, &options, limit);
         let kept = match (keep, &parcels[..]) {
             (Keep::Planes, [parcel]) => Some(parcel.fetch(moving, device)),
             _ => None,

@@ -33,12 +33,12 @@ mod route;
 pub use backward::{RingGradients, Wanted};
 pub(super) use block::{BlockSampler, Keep};
 pub use held::HeldPlanes;
-pub use read::ReadSampler;
+pub use read::{BoundedField, ReadSampler};
 pub use route::reachable;
 pub(super) use route::thickest_parcel_of_block;
 pub use route::{DisplacementBounds, IndexMap};
 
-use super::device_mesh::DeviceMesh;
+use super::device_mesh::{DeviceMesh, ShardPlaces};
 use super::layout::Layout;
 use super::sharded::Sharded;
 use super::transfer::to_device;
@@ -71,20 +71,20 @@ pub struct RingSampler {
 }
 
 impl RingSampler {
-    /// Plans the sampling of images cut like `moving` on a grid cut like `fixed`, whose shards lie
-    /// on `mesh`. `map` is the affine map and the scale of the displacement, `bounds` those of the
+    /// Plans the sampling of images cut like `moving` on the grid of `fixed`. `map` is the affine map and the scale of the displacement, `bounds` those of the
     /// displacement: one for all shards, or one for each. `options.size` and
     /// `options.displacement_scale` are taken from the layout and the map.
     ///
     /// # Panics
     /// If the numbers of shards, places and bounds do not fit each other.
     pub fn new(
-        (fixed, mesh): (&Layout, &DeviceMesh),
+        fixed: ShardPlaces,
         moving: &Layout,
         map: &IndexMap,
         bounds: &[DisplacementBounds],
         options: &GridSampleOptions,
     ) -> Self {
+        let ShardPlaces { layout: fixed, mesh } = fixed;
         let (shards, places) = (fixed.count(), mesh.count());
         assert!(shards == places, "ring: {shards} shards of the fixed side for {places} places");
         assert!(
@@ -94,7 +94,7 @@ impl RingSampler {
         );
         let of = |k: usize| &bounds[k.min(bounds.len() - 1)];
         let limit = thickest_parcel(moving.thickest());
-        let route = |(k, planes)| parcels(fixed, &planes, moving, map, of(k), (options, limit));
+        let route = |(k, planes)| parcels(fixed, &planes, moving, map, of(k), options, limit);
         let route = fixed.all_planes().enumerate().map(route).collect();
         let options = GridSampleOptions { displacement_scale: map.scale, size: None, ..*options };
         Self { fixed: fixed.clone(), mesh: mesh.clone(), moving: moving.clone(), options, route }
@@ -184,8 +184,7 @@ impl RingSampler {
     }
 }
 
-/// [`grid_sample`](ffdp_burn::ops::grid_sample()) of a sharded image on a grid cut like `fixed`, with
-/// shards on `mesh`. Plans for the displacement as it is: reads the affine map and the bounds of
+/// [`grid_sample`](ffdp_burn::ops::grid_sample()) of a sharded image on the grid of `fixed`. Plans for the displacement as it is: reads the affine map and the bounds of
 /// every shard, and so waits for the devices; loops that know how far a step goes keep a
 /// [`RingSampler`].
 ///
@@ -199,7 +198,7 @@ impl RingSampler {
 /// As [`RingSampler::sample`].
 pub fn ring_sample(
     inputs: &RingInputs,
-    (fixed, mesh): (&Layout, &DeviceMesh),
+    fixed: ShardPlaces,
     options: &GridSampleOptions,
 ) -> Result<Sharded> {
     let map = IndexMap::read(inputs.affine, options.displacement_scale)?;
@@ -208,7 +207,7 @@ pub fn ring_sample(
         None => vec![DisplacementBounds::NONE],
     };
     let moving = inputs.moving.layout();
-    Ok(RingSampler::new((fixed, mesh), moving, &map, &bounds, options).sample(inputs))
+    Ok(RingSampler::new(fixed, moving, &map, &bounds, options).sample(inputs))
 }
 
 /// [`warp`](ffdp_burn::ops::warp()) of a sharded image by a displacement that is cut like it. `bounds` are those of the
@@ -220,7 +219,13 @@ pub fn warp(moving: &Sharded, displacement: &Sharded, bounds: &[DisplacementBoun
     moving.check_layout(displacement);
     let (layout, options) = (moving.layout(), GridSampleOptions::default());
     let map = IndexMap::identity();
-    let sampler = RingSampler::new((layout, &moving.mesh()), layout, &map, bounds, &options);
+    let sampler = RingSampler::new(
+        ShardPlaces { layout, mesh: &moving.mesh() },
+        layout,
+        &map,
+        bounds,
+        &options,
+    );
     sampler.sample(&RingInputs { moving, affine: None, displacement: Some(displacement) })
 }
 
@@ -237,7 +242,13 @@ pub fn compose(outer: &Sharded, inner: &Sharded, bounds: &[DisplacementBounds]) 
     let options = GridSampleOptions { padding: Padding::Border, ..GridSampleOptions::default() };
     let layout = outer.layout();
     let map = IndexMap::identity();
-    let sampler = RingSampler::new((layout, &inner.mesh()), layout, &map, bounds, &options);
+    let sampler = RingSampler::new(
+        ShardPlaces { layout, mesh: &inner.mesh() },
+        layout,
+        &map,
+        bounds,
+        &options,
+    );
     let inputs = RingInputs { moving: outer, affine: None, displacement: Some(inner) };
     sampler.sample(&inputs).zip_map(inner, Tensor::add)
 }

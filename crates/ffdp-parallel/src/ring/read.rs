@@ -17,6 +17,20 @@ use ffdp_burn::transform::affine_tensor;
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Voxel};
 
+/// A displacement, if there is one, and what it keeps within.
+#[derive(Clone, Copy, Debug)]
+pub struct BoundedField<'a> {
+    /// `[1, 3, D, H, W]`, in voxels.
+    pub field: Option<&'a Tensor<5>>,
+    /// Of all its vectors.
+    pub bounds: &'a DisplacementBounds,
+}
+
+impl BoundedField<'_> {
+    /// No displacement.
+    pub const NONE: Self = Self { field: None, bounds: &DisplacementBounds::NONE };
+}
+
 /// How one grid lies in an image that is read, both cut along z.
 pub struct ReadSampler {
     fixed: Layout,
@@ -63,15 +77,14 @@ impl ReadSampler {
         })
     }
 
-    /// The image at `planes` of the fixed side, displaced by `field` on them, which keeps within `bounds`;
-    /// zero outside. `read` gives planes of the image as a tensor `[1, C, n, H, W]` on `device`.
+    /// The image at `planes` of the fixed side, displaced by a field on them; zero outside. `read` gives planes of the image as a tensor `[1, C, n, H, W]` on `device`.
     ///
     /// # Errors
     /// Those of `read`.
     pub fn sample(
         &mut self,
         planes: &Range<usize>,
-        (field, bounds): (Option<&Tensor<5>>, &DisplacementBounds),
+        BoundedField { field, bounds }: BoundedField,
         device: &Device,
         mut read: impl FnMut(Range<usize>) -> Result<Tensor<5>>,
     ) -> Result<Tensor<5>> {
@@ -84,8 +97,8 @@ impl ReadSampler {
             return Ok(self.part(planes, &Parcel::plain(held), image, field));
         }
         self.held.clear();
-        let options = (&self.options, thickest_parcel(moving.thickest()));
-        let mut parcels = parcels(fixed, planes, moving, &self.map, bounds, options);
+        let (options, limit) = (&self.options, thickest_parcel(moving.thickest()));
+        let mut parcels = parcels(fixed, planes, moving, &self.map, bounds, options, limit);
         // A file is read forward.
         parcels.sort_by_key(|parcel| parcel.planes.start);
         let mut sum: Option<Tensor<5>> = None;

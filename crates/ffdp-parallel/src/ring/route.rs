@@ -184,7 +184,8 @@ pub(super) fn parcels(
     moving: &Layout,
     map: &IndexMap,
     bounds: &DisplacementBounds,
-    (options, limit): (&GridSampleOptions, usize),
+    options: &GridSampleOptions,
+    limit: usize,
 ) -> Vec<Parcel> {
     let window = match moving.count() {
         // The serial program.

@@ -102,8 +102,8 @@ fn a_batch_of_maps_is_judged_as_one_after_the_other() {
             let images = [Sharded::from_tensor(fixed, &layout, &mesh), Sharded::whole(moving)];
             for similarity in similarities() {
                 for outside in [Outside::Background, Outside::Ignored] {
-                    let rule = (similarity.clone(), outside);
-                    let pair = ShardedAlignment::new(images.clone(), masked, rule, &mesh);
+                    let (images, measure) = (images.clone(), similarity.clone());
+                    let pair = ShardedAlignment::new(images, masked, measure, outside, &mesh);
                     let label = format!("{dtype:?} {parts} {masked:?} {similarity:?} {outside:?}");
                     check_batches(&label, &pair, &maps, rounding);
                 }
@@ -123,8 +123,8 @@ fn maps_that_need_several_batches_are_judged_as_one_after_the_other() {
         let images = images.map(|(size, seed)| Sharded::whole(image(size, 1, seed, dtype)));
         for similarity in similarities() {
             let label = format!("{dtype:?} {similarity:?}");
-            let rule = (similarity, Outside::Ignored);
-            let pair = ShardedAlignment::new(images.clone(), [false; 2], rule, &mesh);
+            let (images, outside) = (images.clone(), Outside::Ignored);
+            let pair = ShardedAlignment::new(images, [false; 2], similarity, outside, &mesh);
             check_batches(&label, &pair, &maps, rounding);
         }
     }
@@ -156,8 +156,9 @@ fn an_affine_map_is_judged_as_between_whole_images() {
                         let mask = |i: usize| masked[i].then_some(&masks[i]);
                         let of = [mask(0), mask(1)];
                         let expected = by_tape([&fixed, &moving], of, &*similarity, outside);
-                        let rule = (similarity.clone(), outside);
-                        let sharded = ShardedAlignment::new(images.clone(), masked, rule, &mesh);
+                        let (images, measure) = (images.clone(), similarity.clone());
+                        let sharded =
+                            ShardedAlignment::new(images, masked, measure, outside, &mesh);
                         let (got, found) = sharded.gradient(&MAP).expect("readable");
                         let label =
                             format!("{dtype:?} {layout:?}, {masked:?} {similarity:?} {outside:?}");

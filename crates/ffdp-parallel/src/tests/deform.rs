@@ -489,7 +489,8 @@ fn maps_of_parts_are_those_of_the_whole() {
                 DeformMethod::Greedy => Ok([cut[0].clone(), cut[0].clone()]),
                 DeformMethod::Syn => map_of_halves([&cut[0], &cut[1]], &mesh, &alone),
                 DeformMethod::Svf { squarings, accumulation } => {
-                    flow_of_velocity(&cut[0], (squarings, accumulation), &mesh, &alone)
+                    let exp = ExpOptions { squarings, accumulation };
+                    flow_of_velocity(&cut[0], exp, &mesh, &alone)
                 }
             };
             maps.unwrap().map(|map| to_f64(whole(&map)))

@@ -121,7 +121,7 @@ fn on_ranks(
         };
         let state = ShardedState::new(own);
         let mesh = DeviceMesh::new(&[Device::flex()], mine.len())?;
-        let by = (options.measure.into(), options);
+        let by = DeformCriterion { similarity: options.measure.into(), options };
         let mut deform = ShardedDeform::in_team(images, state, by, &mesh, team)?;
         let first = iterations / 3;
         let mut losses = to_f64(deform.iterate(first)?);
@@ -225,7 +225,7 @@ fn a_rank_that_ends_is_named_to_the_others() {
         };
         let state = ShardedState::new(vec![own(&start(&phantoms([14, 13, 17], DType::F32).fixed))]);
         let mesh = DeviceMesh::one(&Device::flex());
-        let by = (options.measure.into(), &options);
+        let by = DeformCriterion { similarity: options.measure.into(), options: &options };
         let mut deform = ShardedDeform::in_team(images, state, by, &mesh, team).unwrap();
         deform.iterate(2).unwrap();
         drop(ranks);

@@ -50,8 +50,8 @@ fn driven(
     });
     let smoothing = GaussianOptions { sigma_voxels: [0.7, 0.9, 0.8], truncate: 3.0 };
     let on = mesh(&layout);
-    let steps = (smoothing, [1.0, 0.8, 0.5]);
-    let model = SmoothSteps::new(start.collect(), steps, &on, &Team::ALONE.fixed);
+    let (start, scale) = (start.collect(), [1.0, 0.8, 0.5]);
+    let model = SmoothSteps::new(start, smoothing, scale, &on, &Team::ALONE.fixed);
     of_model(images, (measure, method), (&layout, landmarks), model)
 }
 
@@ -74,7 +74,7 @@ fn of_model<M: FieldModel>(
         masked,
         landmarks,
     };
-    let loss = (measure.into(), &options);
+    let loss = DeformCriterion { similarity: measure.into(), options: &options };
     ShardedObjective::in_team(images, model, loss, &mesh(layout), Team::ALONE).unwrap()
 }
 
@@ -93,9 +93,9 @@ fn splines(
     let coefficients = tensor(&values, [1, 3, d, h, w], &Device::flex(), DType::F64);
     let penalties = SplinePenalties { bending: 0.2, volume: 0.3 };
     let model = SplineModel::new(
-        (&start, Some(start.clone())),
-        (coefficients, grid),
-        ([1.0, 1.25, 2.0], penalties),
+        &start,
+        Some(start.clone()),
+        ControlPoints { coefficients, grid, voxel_mm: [1.0, 1.25, 2.0], penalties },
         &mesh(&layout),
         &Team::ALONE.fixed,
     );

@@ -73,7 +73,9 @@ fn agree(
     let parts = Sharded::from_tensor(image.clone(), moving, &mesh(moving));
     let fields = Sharded::from_tensor(field.clone(), fixed, &mesh(fixed));
     let inputs = RingInputs { moving: &parts, affine: Some(&affine), displacement: Some(&fields) };
-    let sampled = whole(&ring_sample(&inputs, (fixed, &mesh(fixed)), options).unwrap());
+    let sampled = whole(
+        &ring_sample(&inputs, ShardPlaces { layout: fixed, mesh: &mesh(fixed) }, options).unwrap(),
+    );
     assert_close(label, &to_f64(sampled.clone().inner()), &expected, tolerance);
     let gradients = weighted_sum(sampled, &problem.weights).backward();
     let taped = [
@@ -87,7 +89,13 @@ fn agree(
     let affine = &problem.affine;
     let map = IndexMap::read(Some(affine), options.displacement_scale).unwrap();
     let bounds = DisplacementBounds::read(&fields).unwrap();
-    let ring = RingSampler::new((fixed, &mesh(fixed)), moving, &map, &bounds, options);
+    let ring = RingSampler::new(
+        ShardPlaces { layout: fixed, mesh: &mesh(fixed) },
+        moving,
+        &map,
+        &bounds,
+        options,
+    );
     let inputs = RingInputs { moving: &parts, affine: Some(affine), displacement: Some(&fields) };
     let wanted = Wanted { image: true, affine: true, displacement: true };
     let found = ring.gradients(&inputs, &split(&problem.weights, fixed), wanted);
@@ -169,7 +177,12 @@ fn nearest_voxels_and_labels_are_those_of_the_whole() {
                     affine: Some(&affine),
                     displacement: Some(&fields),
                 };
-                let sampled = ring_sample(&inputs, (fixed, &mesh(fixed)), &options).unwrap();
+                let sampled = ring_sample(
+                    &inputs,
+                    ShardPlaces { layout: fixed, mesh: &mesh(fixed) },
+                    &options,
+                )
+                .unwrap();
                 let label = format!("{fixed:?} {moving:?} {interpolation:?} {padding:?} {reach}");
                 assert_eq!(to_f64(whole(&sampled)), to_f64(serial), "{label}");
             }
@@ -196,7 +209,8 @@ fn without_a_map_or_a_displacement_voxels_stay() {
     let options = GridSampleOptions { size: Some(fixed.size()), ..GridSampleOptions::default() };
     let parts = split(&image, moving);
     let inputs = RingInputs { moving: &parts, affine: None, displacement: None };
-    let sampled = ring_sample(&inputs, (fixed, &mesh(fixed)), &options).unwrap();
+    let sampled =
+        ring_sample(&inputs, ShardPlaces { layout: fixed, mesh: &mesh(fixed) }, &options).unwrap();
     assert_eq!(bits(whole(&sampled)), bits(grid_sample(image, None, None, &options)));
 }
 
@@ -206,7 +220,13 @@ fn only_planes_that_can_be_reached_travel() {
     let mesh = mesh(&layout);
     let plan = |bounds, map: &IndexMap| {
         let options = GridSampleOptions::default();
-        RingSampler::new((&layout, &mesh), &layout, map, &[bounds], &options)
+        RingSampler::new(
+            ShardPlaces { layout: &layout, mesh: &mesh },
+            &layout,
+            map,
+            &[bounds],
+            &options,
+        )
     };
     // Shard 3 has planes 30 to 39. They move by -2.5..3.5: corners 27 to 43, and one for rounding.
     let bounds = DisplacementBounds([[-9.0, 9.0], [0.0, 0.0], [-2.5, 3.5]]);
@@ -270,7 +290,7 @@ fn planes_of_a_file_are_read_once_for_all_that_reach_them() {
                 reads[z.clone()].iter_mut().for_each(|count| *count += 1);
                 Ok(image.clone().narrow(2, z.start, z.len()))
             };
-            let displaced = (Some(&own), &bounds);
+            let displaced = BoundedField { field: Some(&own), bounds: &bounds };
             sampler.sample(&(first..first + 3), displaced, &Device::flex(), read).expect("read")
         });
         let parts = Tensor::cat(parts.collect(), 2);
@@ -304,7 +324,7 @@ fn planes_of_a_file_that_only_touch_are_read_once() {
                 reads[z.clone()].iter_mut().for_each(|count| *count += 1);
                 Ok(image.clone().narrow(2, z.start, z.len()))
             };
-            let none = (None, &DisplacementBounds::NONE);
+            let none = BoundedField::NONE;
             sampler.sample(&(first..first + 1), none, &Device::flex(), read).expect("read")
         });
         let parts = Tensor::cat(parts.collect(), 2);
@@ -326,7 +346,9 @@ fn a_mesh_of_one_samples_serially() {
         let (parts, fields) = (split(&problem.image, &layout), split(&problem.field, &layout));
         let affine = Some(&problem.affine);
         let inputs = RingInputs { moving: &parts, affine, displacement: Some(&fields) };
-        let sampled = ring_sample(&inputs, (&layout, &mesh(&layout)), &options).unwrap();
+        let sampled =
+            ring_sample(&inputs, ShardPlaces { layout: &layout, mesh: &mesh(&layout) }, &options)
+                .unwrap();
         let serial = grid_sample(
             problem.image.clone(),
             Some(problem.affine.clone()),
@@ -380,7 +402,9 @@ fn a_displacement_that_is_no_number_harms_no_other_voxel() {
         let serial = to_f64(grid_sample(image, Some(affine.clone()), Some(field), &options));
         let inputs =
             RingInputs { moving: &parts, affine: Some(&affine), displacement: Some(&fields) };
-        let sampled = ring_sample(&inputs, (fixed, &mesh(fixed)), &options).unwrap();
+        let sampled =
+            ring_sample(&inputs, ShardPlaces { layout: fixed, mesh: &mesh(fixed) }, &options)
+                .unwrap();
         let sampled = to_f64(whole(&sampled));
         assert!(serial.iter().any(|y| y.is_nan()), "{fixed:?}");
         let same = |(a, b): (&f64, &f64)| a.is_nan() && b.is_nan() || (a - b).abs() < F64_ROUNDING;
@@ -416,5 +440,9 @@ fn a_field_cut_in_another_way_is_refused() {
     let problem = Problem::new((&a, &b), MAP, 1.0, DType::F32);
     let (parts, fields) = (split(&problem.image, &b), split(&problem.field, &b));
     let inputs = RingInputs { moving: &parts, affine: None, displacement: Some(&fields) };
-    let _ = ring_sample(&inputs, (&a, &mesh(&a)), &GridSampleOptions::default());
+    let _ = ring_sample(
+        &inputs,
+        ShardPlaces { layout: &a, mesh: &mesh(&a) },
+        &GridSampleOptions::default(),
+    );
 }

@@ -172,7 +172,7 @@ impl FileWarp {
         device: &Device,
         output: impl AsRef<Path>,
     ) -> Result<LastPiece> {
-        self.write_pieces(Maps::One(map), (grid, &pieces_of(grid)), device, output.as_ref())
+        self.write_pieces(Maps::One(map), grid, &pieces_of(grid), device, output.as_ref())
     }
 
     /// The same where each volume has a map of its own, which `map` gives by the number of the volume in the file, in
@@ -187,7 +187,7 @@ impl FileWarp {
         device: &Device,
         output: impl AsRef<Path>,
     ) -> Result<LastPiece> {
-        self.write_pieces(Maps::Each(map), (grid, &pieces_of(grid)), device, output.as_ref())
+        self.write_pieces(Maps::Each(map), grid, &pieces_of(grid), device, output.as_ref())
     }
 
     /// Volumes that are warped.
@@ -198,14 +198,15 @@ impl FileWarp {
     fn write_pieces(
         &self,
         mut maps: Maps,
-        (grid, pieces): (&Geometry, &[Range<usize>]),
+        grid: &Geometry,
+        pieces: &[Range<usize>],
         device: &Device,
         output: &Path,
     ) -> Result<LastPiece> {
         let Self { path, header, non_finite, .. } = self;
         let mut result = FileResult::of(self)?;
         let (mut stack, known) = result.open(self)?;
-        let mut writer = result.writer(output, (grid, header), known)?;
+        let mut writer = result.writer(output, grid, header, known)?;
         let (mut evaluated, mut is_met, mut computed) = (None, false, None);
         let mut warnings = Vec::new();
         for k in 0..result.volumes {

@@ -135,7 +135,8 @@ impl FileResult {
     pub fn writer(
         &self,
         path: &Path,
-        (grid, header): (&Geometry, &Header),
+        grid: &Geometry,
+        header: &Header,
         known: KnownValues,
     ) -> Result<ResultWriter> {
         let ids = match (known, self.form) {
@@ -160,8 +161,8 @@ impl FileResult {
                 return Err(Error::invalid(what, self.volumes, fix));
             }
             (None, false) => {
-                let series = (self.volumes, header.time_step_seconds);
-                ResultWriter::Floats(VolumeWriter::create_series(path, grid, series)?)
+                let (volumes, seconds) = (self.volumes, header.time_step_seconds);
+                ResultWriter::Floats(VolumeWriter::create_series(path, grid, volumes, seconds)?)
             }
         })
     }

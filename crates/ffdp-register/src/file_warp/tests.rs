@@ -70,7 +70,7 @@ fn pieces_are_the_whole_with_every_interpolation_background_and_type() {
                 let warp = FileWarp::open(&from).expect("there");
                 let warp = warp.interpolation(how).background(background);
                 let last =
-                    warp.write_pieces(Maps::One(chain), (&grid, pieces), &device, Path::new(&to));
+                    warp.write_pieces(Maps::One(chain), &grid, pieces, &device, Path::new(&to));
                 last.expect("warped").finish().expect("written");
                 assert_eq!(header(&to).expect("there").time_step_seconds, 2.0);
                 read_volumes(&to).expect("readable").into_iter().flat_map(|v| v.data).collect()

@@ -72,8 +72,8 @@ impl Method for BaselineGreedy {
             let field = before.field().clone();
             let state = vec![DeformState { field, moments: Moments::default() }];
             let mut solver = Level { images: &images, options: &options, state };
-            let levels = (&self.0.levels[..], index);
-            let stop = stage.iterate(levels, &level_images, &mut solver, &self.0.convergence)?;
+            let (levels, convergence) = (&self.0.levels, &self.0.convergence);
+            let stop = stage.iterate(levels, index, &level_images, &mut solver, convergence)?;
             found = Some(Displacement::new(solver.state.remove(0).field, grid)?);
             if stop == Stop::Cancelled {
                 break;

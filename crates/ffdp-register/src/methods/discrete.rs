@@ -212,6 +212,6 @@ impl StageMethod for DiscreteSettings {
     }
 
     fn run(&self, name: &'static str, run: &mut Run, found: Estimate) -> Result<StageResult> {
-        find(run, (name, self), found, |stage| self.search(stage))
+        find(run, name, self, found, |stage| self.search(stage))
     }
 }

@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 
 use super::deformable::{Buffers, Deformation, FieldMethod, LevelTask, Searched};
 use crate::checkpoint::SavedField;
@@ -23,6 +23,7 @@ use crate::settings::{
 };
 use ffdp_image::error::Result;
 use ffdp_image::image::Geometry;
+use ffdp_kit::TensorPlace;
 use ffdp_parallel::deform::{Coefficients, DifferentiatedModel, FieldPlaces};
 
 /// A displacement of few parameters that a program brings along, as a stage of a registration:
@@ -149,7 +150,8 @@ impl OwnModel {
         let (model, level) = (self.model.clone(), grid.clone());
         let field: OnLevel =
             Box::new(move |parameters, planes| model.displacement(parameters, &level, planes));
-        let begin = tensor_of(&parameters, (places.home(), still.shards()[0].dtype()));
+        let home = TensorPlace::new(places.home(), still.shards()[0].dtype());
+        let begin = tensor_of(&parameters, &home);
         let model = DifferentiatedModel::new(places, start, begin, field);
         let options = (self as &dyn FieldMethod).options(grid, &pair.index_map(affine));
         let similarity = self.settings.similarity.loss();
@@ -161,9 +163,9 @@ impl OwnModel {
 }
 
 /// Rows of numbers on a device.
-fn tensor_of(rows: &[Vec<f32>], (device, dtype): (&Device, DType)) -> Tensor<2> {
+fn tensor_of(rows: &[Vec<f32>], place: &TensorPlace) -> Tensor<2> {
     let shape = [rows.len(), rows.first().map_or(0, Vec::len)];
-    Tensor::from_data(TensorData::new(rows.concat(), shape), (device, dtype))
+    Tensor::from_data(TensorData::new(rows.concat(), shape), place)
 }
 
 /// The parameters that a level has found, if no other process has a part in them.
@@ -194,7 +196,7 @@ impl Parametric for Found {
         &self,
         grid: &Geometry,
         planes: Range<usize>,
-        like: (&Device, DType),
+        like: &TensorPlace,
     ) -> Result<Tensor<5>> {
         Ok(self.model.displacement(tensor_of(&self.parameters, like), grid, planes))
     }

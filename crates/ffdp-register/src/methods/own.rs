@@ -21,6 +21,7 @@ use crate::settings::{ConvergenceSettings, LevelSettings, Similarity};
 use ffdp_burn::transform::Displacement;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical, Voxel};
+use ffdp_kit::TensorPlace;
 use ffdp_parallel::{Sharded, planner::VALUE};
 
 /// A way to find a transform that a program brings along, as a stage of a registration:
@@ -194,7 +195,8 @@ impl StageRun<'_, '_> {
     /// Those of the solver, and [`Error::Device`] for a loss that is no number.
     pub fn iterate(
         &mut self,
-        (levels, index): (&[LevelSettings], usize),
+        levels: &[LevelSettings],
+        index: usize,
         images: &LevelImages,
         solver: &mut dyn Solver,
         convergence: &ConvergenceSettings,
@@ -243,14 +245,15 @@ impl StageMethod for OwnMethod {
     }
 
     fn run(&self, name: &'static str, run: &mut Run, found: Estimate) -> Result<StageResult> {
-        find(run, (name, self), found, |stage| self.0.find(stage))
+        find(run, name, self, found, |stage| self.0.find(stage))
     }
 }
 
 /// A stage whose transform is found on the first device, by what has its images in one piece.
 pub(super) fn find(
     run: &mut Run,
-    (name, method): (&'static str, &dyn StageMethod),
+    name: &'static str,
+    method: &dyn StageMethod,
     found: Estimate,
     by: impl Fn(&mut StageRun) -> Result<MethodResult>,
 ) -> Result<StageResult> {
@@ -271,7 +274,7 @@ pub(super) fn find(
     let loss_without = images.loss(similarity, &before.affine, None)?;
     let given = run.start.deformation.as_ref().map(|given| {
         let [_, _, d, _, _] = images.fixed.dims();
-        given.planes(grid, 0..d, (&images.fixed.device(), images.fixed.dtype()))
+        given.planes(grid, 0..d, &TensorPlace::of(&images.fixed))
     });
     let loss_before = images.loss(similarity, &run.start.affine, given.transpose()?)?;
     let fields = displacement.map(Fields::whole);

@@ -5,7 +5,7 @@ mod warp;
 mod warped;
 
 pub use warp::{Folding, Warp};
-pub use warped::{Shown, ShownLabels};
+pub use warped::{MovingPlanes, Shown, ShownLabels};
 
 use burn::tensor::Device;
 

@@ -20,6 +20,7 @@ use ffdp_image::image::{
     Affine, Geometry, Voxel, check_planes, download, index_affine, index_linear, runs, upload,
 };
 use ffdp_image::io::images::DisplacementWriter;
+use ffdp_kit::TensorPlace;
 use ffdp_parallel::{Axis, DeviceMesh, Sharded, hosts::Holders, parts::narrow};
 
 /// Voxels that are computed and written at a time, unless that is fewer planes than the next number.
@@ -109,8 +110,8 @@ impl Warp {
     fn part(&self, field: &Sharded, planes: &Range<usize>, device: &Device) -> Result<Tensor<5>> {
         let [_, h, w] = self.fixed.dims();
         if let (Some(exact), true) = (&self.exact, self.geometry != self.fixed) {
-            let like = (device, field.shards()[0].dtype());
-            return exact.planes(&self.fixed, planes.clone(), like);
+            let like = TensorPlace::new(device, field.shards()[0].dtype());
+            return exact.planes(&self.fixed, planes.clone(), &like);
         }
         let (window, local) = self.window(planes);
         let field = field.window(window, device);

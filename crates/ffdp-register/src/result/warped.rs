@@ -12,7 +12,7 @@ use ffdp_image::error::Result;
 use ffdp_image::image::{Geometry, Planes, index_affine, upload_each};
 use ffdp_image::io::images::VolumeWriter;
 use ffdp_image::metrics::{Coverage, OverlapCounts, PairPlanes, SimilarityMeasures};
-use ffdp_parallel::{DisplacementBounds, Sharded, ring::ReadSampler};
+use ffdp_parallel::{DisplacementBounds, Sharded, ring::BoundedField, ring::ReadSampler};
 
 /// Voxels of the moving image that are held for them, about, unless that is less than this part of it.
 const READ: usize = 1 << 24;
@@ -42,6 +42,14 @@ impl Planes for Shifted<'_> {
     }
 }
 
+/// The moving image of a result, in planes that are read as they are needed.
+pub struct MovingPlanes<'a> {
+    /// The image.
+    pub planes: &'a mut dyn Planes,
+    /// Intensity where the image does not reach.
+    pub beyond: f32,
+}
+
 /// Planes of the fixed grid, with what is compared there.
 #[derive(Clone, Debug)]
 pub struct Shown<'a> {
@@ -65,39 +73,34 @@ pub struct ShownLabels<'a> {
 }
 
 impl Registration {
-    /// The moving image on the fixed grid, in its own intensities and `beyond` where it does not reach, written as
-    /// float32; `moving` is read anew, as far as the map reaches.
+    /// The moving image on the fixed grid, in its own intensities, written as float32; it is read anew, as far as the map
+    /// reaches.
     ///
     /// # Errors
     /// Those of reading and writing, and [`Error::Device`](ffdp_image::Error::Device) when values cannot be read back.
-    pub fn write_warped(
-        &self,
-        path: impl AsRef<Path>,
-        moving: (&mut dyn Planes, f32),
-    ) -> Result<()> {
+    pub fn write_warped(&self, path: impl AsRef<Path>, mut moving: MovingPlanes) -> Result<()> {
         let first = self.processes.is_first();
         let mut file = first.then(|| VolumeWriter::create(path, &self.fixed)).transpose()?;
-        self.show(moving, |_, values, _| {
+        self.show(&mut moving, |_, values, _| {
             file.as_mut().expect("pieces come to rank 0, which has the file").write(&values)
         })?;
         file.map_or(Ok(()), VolumeWriter::finish)
     }
 
-    /// How alike the images are over the voxels that both cover, `beyond` where the moving one does not reach; NaN on other
-    /// ranks than 0. Both are read twice, slab by slab; `each` is shown every run of planes once, in their order.
+    /// How alike the images are over the voxels that both cover; NaN on other ranks than 0. Both are read twice, slab by slab; `each` is shown every run of planes once, in their order.
     ///
     /// # Errors
     /// Those of reading and of `each`, and [`Error::Device`](ffdp_image::Error::Device) when values cannot be read back.
     pub fn similarity(
         &self,
         fixed: &mut dyn Planes,
-        (moving, beyond): (&mut dyn Planes, f32),
+        mut moving: MovingPlanes,
         mut each: impl FnMut(&Shown) -> Result<()>,
     ) -> Result<SimilarityMeasures> {
-        let grid = moving.geometry().clone();
+        let grid = moving.planes.geometry().clone();
         let mut is_first_sweep = true;
         SimilarityMeasures::of_runs(self.fixed.size, |add| {
-            self.show((&mut *moving, beyond), |planes, moved, displacement| {
+            self.show(&mut moving, |planes, moved, displacement| {
                 let displacement = displacement.map(|part| values(part.clone())).transpose()?;
                 let grids = [&self.fixed, &grid];
                 let coverage = Coverage::new(grids, &self.affine, displacement.as_deref());
@@ -136,15 +139,16 @@ impl Registration {
         Ok((self.processes.is_first() && fixed.is_some()).then_some(counts))
     }
 
-    /// Shows runs of planes of the fixed grid, on rank 0: the moving image, `beyond` where it does not reach, and the
-    /// displacement in voxels, on a device.
+    /// Shows runs of planes of the fixed grid, on rank 0: the moving image and the displacement in voxels, on
+    /// a device.
     fn show(
         &self,
-        (moving, beyond): (&mut dyn Planes, f32),
+        moving: &mut MovingPlanes,
         mut each: impl FnMut(&Range<usize>, Vec<f32>, Option<&Tensor<5>>) -> Result<()>,
     ) -> Result<()> {
         // Samplers read 0 beyond an image.
-        let mut shifted = Shifted { planes: moving, by: -beyond, values: Vec::new() };
+        let beyond = moving.beyond;
+        let mut shifted = Shifted { planes: &mut *moving.planes, by: -beyond, values: Vec::new() };
         self.each_piece(&mut shifted, Interpolation::Linear, |planes, mut values, displacement| {
             values.iter_mut().for_each(|value| *value += beyond);
             each(planes, values, displacement)
@@ -162,15 +166,15 @@ impl Registration {
         let mut show = self.plane_sampler(moving, how)?;
         match &self.warp {
             None if self.processes.is_first() => pieces(&self.fixed).try_for_each(|planes| {
-                let none = (None, &DisplacementBounds::NONE);
-                each(&planes, values(show(&planes, none, &self.home)?)?, None)
+                each(&planes, values(show(&planes, BoundedField::NONE, &self.home)?)?, None)
             }),
             None => Ok(()),
             // All ranks have the start.
             Some(warp) if !warp.is_shared() && !self.processes.is_first() => Ok(()),
             Some(warp) => warp.each_piece(0, |planes, part, _| {
                 let bounds = DisplacementBounds::read(&Sharded::whole(part.clone()))?[0];
-                let moved = show(planes, (Some(&part), &bounds), &part.device())?;
+                let displaced = BoundedField { field: Some(&part), bounds: &bounds };
+                let moved = show(planes, displaced, &part.device())?;
                 each(planes, values(moved)?, Some(&part))
             }),
         }
@@ -182,13 +186,13 @@ impl Registration {
         &self,
         moving: &mut dyn Planes,
         how: Interpolation,
-    ) -> Result<impl FnMut(&Range<usize>, Displaced, &Device) -> Result<Tensor<5>>> {
+    ) -> Result<impl FnMut(&Range<usize>, BoundedField, &Device) -> Result<Tensor<5>>> {
         let grid = moving.geometry().clone();
         let map = index_affine(&self.fixed, &grid, &self.affine);
         let most = READ.max(grid.len() / READ_PART);
         let mut sampler = ReadSampler::new([self.fixed.dims(), grid.dims()], map, most, how)?;
         let [_, h, w] = grid.dims();
-        Ok(move |planes: &Range<usize>, displaced: Displaced, device: &Device| {
+        Ok(move |planes: &Range<usize>, displaced: BoundedField, device: &Device| {
             let read_planes = |z: Range<usize>| {
                 let dims = [1, 1, z.len(), h, w];
                 Ok(upload_each(moving.read(z)?, |value| value, dims, device))
@@ -197,9 +201,6 @@ impl Registration {
         })
     }
 }
-
-/// A displacement, if there is one, and its bounds.
-type Displaced<'a> = (Option<&'a Tensor<5>>, &'a DisplacementBounds);
 
 /// The labels on planes of a map.
 fn labels_on(map: &mut dyn Planes, planes: &Range<usize>) -> Result<Vec<i32>> {

@@ -9,6 +9,7 @@ use burn::tensor::Device;
 
 use super::slabs::{FIELD_VOXELS, LOSS, WARPED, furthest};
 use super::{only, pair_of, register_slabs, tall_pair_of};
+use crate::result::MovingPlanes;
 use crate::{
     LevelSettings, Observer, Placement, Preset, Problem, Registration, Settings, Silent, Stage,
     methods::GreedySettings,
@@ -88,7 +89,10 @@ fn one_of<'a>(
     let (field, folding) = (warp.planes(0..warp.fixed.size[2])?, warp.folding()?);
     if let Some(folder) = folder {
         warp.write(folder.join("warp.nii"))?;
-        found.write_warped(folder.join("warped.nii"), (&mut moving, 0.0))?;
+        found.write_warped(
+            folder.join("warped.nii"),
+            MovingPlanes { planes: &mut moving, beyond: 0.0 },
+        )?;
     }
     Ok(Got { found, field, folding })
 }
@@ -103,7 +107,9 @@ fn alone(pair: &Pair, settings: &Settings, folder: &Path) -> Got {
     let field = warp.planes(0..warp.fixed.size[2]).expect("readable");
     let folding = warp.folding().expect("readable");
     warp.write(folder.join("warp.nii")).expect("writable");
-    found.write_warped(folder.join("warped.nii"), (&mut moving, 0.0)).expect("writable");
+    found
+        .write_warped(folder.join("warped.nii"), MovingPlanes { planes: &mut moving, beyond: 0.0 })
+        .expect("writable");
     Got { found, field, folding }
 }
 

@@ -143,7 +143,7 @@ fn memory_decides_the_number_of_shards() {
     let adam = AdamSettings { moments: MomentStorage::Bf16, ..AdamSettings::default() };
     let greedy = GreedySettings { optimizer: OptimizerSettings::Adam(adam), ..short() };
     let settings = only(greedy);
-    let needed = |devices, bytes| shards_needed(&settings, (grids, Content::PLAIN), devices, bytes);
+    let needed = |devices, bytes| shards_needed(&settings, grids, Content::PLAIN, devices, bytes);
     let voxels = 32u64.pow(3);
     assert_eq!(needed(1, 1000 * voxels).expect("room"), 1);
     assert_eq!(needed(3, 1000 * voxels).expect("room"), 3);

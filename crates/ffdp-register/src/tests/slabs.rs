@@ -9,6 +9,7 @@ use super::{
 };
 use crate::intensities::Scale;
 use crate::places::ImagePlaces;
+use crate::result::MovingPlanes;
 use crate::side::Side;
 use crate::{
     LevelSettings, Placement, Preset, Problem, Registration, Settings, Silent, Similarity, Stage,
@@ -23,6 +24,7 @@ use ffdp_image::image::{Geometry, LabelMap, Planes, Volume, label_ids};
 use ffdp_image::io::images::{PlaneReader, read_displacement, read_volume, write_volume};
 use ffdp_image::metrics::{self, Coverage, SimilarityMeasures, dice};
 use ffdp_image::synth::Pair;
+use ffdp_kit::TensorPlace;
 use ffdp_kit::testing::gpu_devices;
 use ffdp_parallel::DeviceMesh;
 
@@ -143,8 +145,8 @@ fn splines_of_slabs_are_exact_between_the_voxels_of_the_last_level() {
         let spline = cut.exact().and_then(|exact| exact.downcast::<BsplineTransform>());
         let spline = spline.expect("it began from rest");
         let fixed = &pair.fixed.image.geometry;
-        let like = (&Device::flex(), burn::tensor::DType::F32);
-        let (coefficients, control) = spline.control_grid(fixed, like).expect("the same axes");
+        let like = TensorPlace::new(&Device::flex(), burn::tensor::DType::F32);
+        let (coefficients, control) = spline.control_grid(fixed, &like).expect("the same axes");
         let exact = ffdp_burn::ops::bspline(coefficients, &control, fixed.dims());
         let exact = exact.into_data().try_to_vec::<f32>().expect("f32");
         assert!(exact.iter().any(|u| u.abs() > 1.0), "it moves");
@@ -343,7 +345,8 @@ fn files_of_slabs_are_those_of_the_whole() {
     let cut = register_slabs(slabs, &only(brief()), &placement, &mut Silent).expect("good input");
     let of_cut = off(cut.map_points(&points).expect("readable"));
     assert!(of_cut < 1e-2, "{of_cut} mm");
-    cut.write_warped(path("warped.nii.gz"), (&mut moving, 0.0)).expect("writable");
+    cut.write_warped(path("warped.nii.gz"), MovingPlanes { planes: &mut moving, beyond: 0.0 })
+        .expect("writable");
     let warped = read_volume(path("warped.nii.gz")).expect("it was written");
     let whole = whole.warped(&pair.moving.image).expect("readable");
     assert_eq!(warped.geometry, whole.geometry);
@@ -385,12 +388,13 @@ fn a_result_of_slabs_is_measured_as_a_whole_one_is() {
     let cut = slabs(pair, &only(GreedySettings { levels, ..short() }), &placement);
     let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
     let mut shown = (0, Vec::new());
-    let found = cut.similarity(&mut fixed, (&mut moving, 0.0), |planes| {
-        assert_eq!(planes.planes.start, shown.0, "in their order, once");
-        shown.0 = planes.planes.end;
-        shown.1.extend_from_slice(planes.moved);
-        Ok(())
-    });
+    let found =
+        cut.similarity(&mut fixed, MovingPlanes { planes: &mut moving, beyond: 0.0 }, |planes| {
+            assert_eq!(planes.planes.start, shown.0, "in their order, once");
+            shown.0 = planes.planes.end;
+            shown.1.extend_from_slice(planes.moved);
+            Ok(())
+        });
     let found = found.expect("readable");
     let (geometry, displacement) = (fixed.geometry.clone(), field(&cut));
     let warped = Volume::new(shown.1, geometry.clone()).expect("all planes");
@@ -406,7 +410,9 @@ fn a_result_of_slabs_is_measured_as_a_whole_one_is() {
         assert!(a > 0.0 && (a - b).abs() < 1e-5, "{found:?} {whole:?}");
     }
     let before = cut.before().expect("no deformation");
-    let before = before.similarity(&mut fixed, (&mut moving, 0.0), |_| Ok(())).expect("readable");
+    let before = before
+        .similarity(&mut fixed, MovingPlanes { planes: &mut moving, beyond: 0.0 }, |_| Ok(()))
+        .expect("readable");
     assert!(before.ncc < found.ncc, "{before:?} {found:?}");
     let runs = cut.jacobian(|_| Ok(())).expect("readable");
     let jacobian = metrics::jacobian(&displacement, geometry.size).expect("one size");

@@ -311,7 +311,7 @@ fn the_padding_of_a_ct_has_no_weight_and_no_part_in_the_scale() {
     let unknown = side.unknown().expect("in memory");
     assert_eq!(unknown[0].padding, Some(-3024.0));
     let padding = unknown.iter().map(|channel| channel.padding).collect();
-    side.weigh(padding, (Coverage::new([false; 2], false), 0), false);
+    side.weigh(padding, Coverage::new([false; 2], false), 0, false);
     side.measure([0.0, 100.0]).expect("not constant");
     side.average().expect("in memory");
     assert!(side.scales[0].range[0] >= -1000.0, "{:?}", side.scales[0].range);

@@ -4,6 +4,7 @@
 //! random in an epoch is a function of the run's seed and the epoch's number alone, so a resumed run
 //! sees exactly what an uninterrupted one would have seen.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,7 +51,7 @@ pub struct Loader {
     places: Vec<Arc<OnDevice>>,
     batch: usize,
     epoch: AtomicUsize,
-    range: (usize, usize),
+    range: Range<usize>,
 }
 
 impl Loader {
@@ -63,7 +64,7 @@ impl Loader {
         devices: &[Device],
     ) -> Self {
         let training = Arc::new(dataset.training.clone());
-        let range = (0, training.steps_per_epoch());
+        let range = 0..training.steps_per_epoch();
         let order = Order::Shuffled { training, seed: settings.seed };
         Self::new(order, dataset, settings, epoch, devices, range)
     }
@@ -77,7 +78,7 @@ impl Loader {
         device: &Device,
     ) -> Self {
         let pairs = Arc::new(dataset.validation.clone());
-        let range = (0, pairs.len());
+        let range = 0..pairs.len();
         let (order, devices) = (Order::Listed { pairs, pictures }, std::slice::from_ref(device));
         Self::new(order, dataset, settings, epoch, devices, range)
     }
@@ -88,7 +89,7 @@ impl Loader {
         settings: &Settings,
         epoch: usize,
         devices: &[Device],
-        range: (usize, usize),
+        range: Range<usize>,
     ) -> Self {
         let trains_labels = settings.dice_weight > 0.0;
         let room_bytes = settings.cache_mib << 20;
@@ -104,7 +105,7 @@ impl Loader {
         }
     }
 
-    fn with(&self, places: Vec<Arc<OnDevice>>, range: (usize, usize)) -> Self {
+    fn with(&self, places: Vec<Arc<OnDevice>>, range: Range<usize>) -> Self {
         Self {
             order: self.order.clone(),
             preparation: self.preparation.clone(),
@@ -138,8 +139,7 @@ impl Loader {
                 order::epoch(training, &self.preparation.augmentation, *seed, epoch)
             }
         };
-        let (start, end) = self.range;
-        tasks.into_iter().skip(start).take(end - start).collect()
+        tasks.into_iter().skip(self.range.start).take(self.range.len()).collect()
     }
 }
 
@@ -161,7 +161,7 @@ impl DataLoader<Item> for Loader {
     }
 
     fn num_items(&self) -> usize {
-        self.range.1 - self.range.0
+        self.range.len()
     }
 
     fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<Item>> {
@@ -169,11 +169,12 @@ impl DataLoader<Item> for Loader {
             [place] if place.device() == device => place.clone(),
             _ => Arc::new(self.places[0].on(device)),
         };
-        Arc::new(self.with(vec![place], self.range))
+        Arc::new(self.with(vec![place], self.range.clone()))
     }
 
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<Item>> {
-        let range = (self.range.0 + start, (self.range.0 + end).min(self.range.1));
+        let first = self.range.start;
+        let range = first + start..(first + end).min(self.range.end);
         Arc::new(self.with(self.places.clone(), range))
     }
 }

@@ -10,7 +10,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{BsplineBendingOps, Millimetres, REACH, gram, terms};
-use crate::ops::bspline::cube::banded::{Line, Pass, banded};
+use crate::ops::bspline::cube::banded::{Line, Pass, Table, banded};
 use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty, sum_over_cube, sum_rows, upload,
 };
@@ -76,10 +76,11 @@ fn with_gradient(phi: CubeTensor, mm: Millimetres) -> (CubeTensor, CubeTensor) {
     let along_z = tables.len();
     tables.extend((0..3).flat_map(|order| rows(d, order, 1.0)));
     let tables = upload(&phi, &tables);
+    let from = |start: usize| Table { tables: &tables, start };
     let line = |len: usize, stride: usize| Line { input: len, output: len, stride };
-    let lines = banded(&phi, elements, (&tables, 0), line(w, 1), ALONG_X);
-    let planes = banded(&lines, elements, (&tables, along_y), line(h, w), ALONG_Y);
-    let forces = banded(&planes, elements, (&tables, along_z), line(d, h * w), ALONG_Z);
+    let lines = banded(&phi, elements, from(0), line(w, 1), ALONG_X);
+    let planes = banded(&lines, elements, from(along_y), line(h, w), ALONG_Y);
+    let forces = banded(&planes, elements, from(along_z), line(d, h * w), ALONG_Z);
     let partials = empty(&phi, [PARTIALS]);
     let [x, y, z] = mm.unit.map(|unit| unit as f32);
     unsafe {

@@ -366,7 +366,7 @@ impl BsplineDifferencesOps for CubeBackend {
         let options =
             HistogramOptions { bins: plan.bins, kernel: ParzenKernel::Delta, ..Default::default() };
         let binning = Binning { options, weighted: false };
-        let mut bins = Plan::new(binning, 1, &field, (1, units));
+        let mut bins = Plan::new(binning, 1, &field, 1, units);
         bins.units = units;
         let controls = plan.lattice.controls();
         let bytes = shared_bytes(plan.bins, store.band as usize);

@@ -41,6 +41,17 @@ mod flex;
 #[cfg(test)]
 mod tests;
 
+/// Options of [`bspline_differences`].
+#[derive(Clone, Copy, Debug)]
+pub struct DifferencesOptions<'a> {
+    /// How voxels vote; whole votes ([`ParzenKernel::Delta`]).
+    pub votes: &'a VotesOptions,
+    /// What is computed of the votes.
+    pub information: Information,
+    /// How far a coefficient is moved up and down, in voxels.
+    pub step_voxels: f64,
+}
+
 /// The resolved options that a backend receives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DifferencesPlan {
@@ -96,7 +107,7 @@ impl<B: BsplineDifferencesOps, C: CheckpointStrategy> BsplineDifferencesOps for 
 }
 
 /// The loss `[1]` of whole votes, as [`information_loss`](super::information_loss()) has it, and its central differences
-/// by each coefficient, `step` voxels up and down. Not differentiable.
+/// by each coefficient, `step_voxels` up and down. Not differentiable.
 ///
 /// # Shapes
 /// images of a batch of one; coefficients and result `[1, 3, d, h, w]`, in voxels (x, y, z) of the fixed image.
@@ -107,8 +118,9 @@ pub fn bspline_differences(
     images: &VotesImages,
     coefficients: Tensor<5>,
     grid: &ControlGrid,
-    (options, information, step): (&VotesOptions, Information, f64),
+    options: DifferencesOptions,
 ) -> (Tensor<1>, Tensor<5>) {
+    let DifferencesOptions { votes: options, information, step_voxels: step } = options;
     let votes_plan = plan("bspline_differences", images, &coefficients, grid, options);
     let bins = options.histogram.bins;
     assert!(

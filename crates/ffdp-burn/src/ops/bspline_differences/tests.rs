@@ -62,7 +62,7 @@ impl Pair {
         dtype: DType,
     ) -> (f64, Vec<f64>) {
         let coefficients = self.coefficients(&self.coefficients, device, dtype);
-        let by = (&whole(bins), information, step);
+        let by = DifferencesOptions { votes: &whole(bins), information, step_voxels: step };
         let (loss, gradient) =
             bspline_differences(&self.on(device, dtype), coefficients, &self.grid, by);
         (to_f64(loss)[0], to_f64(gradient))
@@ -166,6 +166,10 @@ fn smooth_votes_are_refused() {
     let pair = pair([4, 4, 4], 3.0);
     let device = Device::flex();
     let coefficients = pair.coefficients(&pair.coefficients, &device, DType::F32);
-    let by = (&VotesOptions::default(), Information::Mutual, 1.0);
+    let by = DifferencesOptions {
+        votes: &VotesOptions::default(),
+        information: Information::Mutual,
+        step_voxels: 1.0,
+    };
     bspline_differences(&pair.on(&device, DType::F32), coefficients, &pair.grid, by);
 }

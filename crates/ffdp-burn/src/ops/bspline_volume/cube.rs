@@ -8,7 +8,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{BsplineVolumeOps, Millimetres, POINTS, points, weights};
-use crate::ops::bspline::cube::banded::{Line, Pass, banded};
+use crate::ops::bspline::cube::banded::{Line, Pass, Table, banded};
 use ffdp_kit::launch::{
     Extent, UNITS, address, assert_f32, buffer, empty, extent, sum_over_cube, sum_rows, upload,
 };
@@ -272,14 +272,15 @@ fn with_gradient(
     let along_x = tables.len();
     tables.extend(of(w, &[true, false]));
     let tables = upload(&coefficients, &tables);
+    let from = |start: usize| Table { tables: &tables, start };
     let line =
         |axis: usize, stride: usize| Line { input: size[axis], output: controls[axis], stride };
     let lines = 3 * shape[0];
-    let planes = banded(&slopes, 3 * count, (&tables, 0), line(0, size[1] * size[2]), ALONG_Z);
+    let planes = banded(&slopes, 3 * count, from(0), line(0, size[1] * size[2]), ALONG_Z);
     let elements = lines * d * size[1] * size[2];
-    let rows = banded(&planes, elements, (&tables, along_y), line(1, size[2]), ALONG_Y);
+    let rows = banded(&planes, elements, from(along_y), line(1, size[2]), ALONG_Y);
     let elements = lines * d * h * size[2];
-    let gradient = banded(&rows, elements, (&tables, along_x), line(2, 1), ALONG_X);
+    let gradient = banded(&rows, elements, from(along_x), line(2, 1), ALONG_X);
     let CubeTensor { client, device, handle, dtype, .. } = gradient;
     let gradient = CubeTensor::new_contiguous(client, device, shape, handle, dtype);
     (sum_rows(&partials, 1, cubes, mean), gradient)

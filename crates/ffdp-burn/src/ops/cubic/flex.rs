@@ -158,18 +158,22 @@ fn sum_of<T: Real, const N: usize>(
 fn sample<T: Real>(
     coefficients: &FlexTensor,
     displacement: &FlexTensor,
-    at: ([usize; 3], PeriodicInterpolation),
+    origin: [usize; 3],
+    between: PeriodicInterpolation,
 ) -> FlexTensor {
-    match at.1 {
-        PeriodicInterpolation::Linear => sample_by::<T, 2>(coefficients, displacement, at),
-        _ => sample_by::<T, 4>(coefficients, displacement, at),
+    match between {
+        PeriodicInterpolation::Linear => {
+            sample_by::<T, 2>(coefficients, displacement, origin, between)
+        }
+        _ => sample_by::<T, 4>(coefficients, displacement, origin, between),
     }
 }
 
 fn sample_by<T: Real, const N: usize>(
     coefficients: &FlexTensor,
     displacement: &FlexTensor,
-    (origin, between): ([usize; 3], PeriodicInterpolation),
+    origin: [usize; 3],
+    between: PeriodicInterpolation,
 ) -> FlexTensor {
     let (size, channels) = (extents(coefficients), coefficients.layout().shape()[1]);
     let of = extents(displacement);
@@ -215,6 +219,6 @@ impl CubicOps for Flex {
         between: PeriodicInterpolation,
     ) -> FloatTensor<Self> {
         let [c, u] = [coefficients, displacement].map(|t| t.to_contiguous());
-        by_dtype!("cubic_sample", c.dtype(), sample(&c, &u, (origin, between)))
+        by_dtype!("cubic_sample", c.dtype(), sample(&c, &u, origin, between))
     }
 }

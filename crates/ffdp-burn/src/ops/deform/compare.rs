@@ -162,13 +162,15 @@ impl<B: Comparing> Compared<B> {
                 (as_mean(sum), gradients)
             }
             Measure::MutualInformation(options) => {
-                let which = (*options, Information::Mutual);
-                let (loss, gradients) = information::<B>(images, weights, which, &total, needs);
+                let which = Information::Mutual;
+                let (loss, gradients) =
+                    information::<B>(images, weights, *options, which, &total, needs);
                 (B::float_mul_scalar(loss, (-values).into()), gradients)
             }
             Measure::NormalizedMutualInformation(options) => {
-                let which = (*options, Information::Normalized);
-                let (loss, gradients) = information::<B>(images, weights, which, &total, needs);
+                let which = Information::Normalized;
+                let (loss, gradients) =
+                    information::<B>(images, weights, *options, which, &total, needs);
                 let value = B::float_mul_scalar(loss, (-values).into());
                 (B::float_add_scalar(value, values.into()), gradients)
             }
@@ -217,7 +219,8 @@ fn squared_difference<B: Comparing>(
 fn information<B: Comparing>(
     images: [FloatTensor<B>; 2],
     weights: Option<FloatTensor<B>>,
-    (options, kind): (HistogramOptions, Information),
+    options: HistogramOptions,
+    kind: Information,
     total: &Total<B>,
     needs: [bool; 2],
 ) -> Valued<B> {

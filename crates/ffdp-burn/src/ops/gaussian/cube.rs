@@ -8,7 +8,8 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{Direction, GaussianOps, GaussianOptions, march};
+use super::march::{self, Volumes};
+use super::{Direction, GaussianOps, GaussianOptions};
 use ffdp_kit::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent, upload};
 
 /// `1 / (K 1)` at a position of an axis, from the [`table`].
@@ -81,16 +82,17 @@ fn table(half: &[f64], len: usize) -> Vec<f32> {
 fn along_axis(
     x: &CubeTensor,
     half: &[f64],
-    (volumes, size): (usize, [usize; 3]),
+    volumes: Volumes,
     axis: usize,
     direction: Direction,
 ) -> CubeTensor {
+    let Volumes { count, size } = volumes;
     let table = upload(x, &table(half, size[2 - axis]));
     let output = empty(x, x.meta.shape().clone());
     unsafe {
         axis_kernel::launch_unchecked(
             &x.client,
-            cubes("gaussian", volumes, size),
+            cubes("gaussian", count, size),
             CUBE.into(),
             address(&[x]),
             buffer(x),
@@ -114,7 +116,7 @@ impl GaussianOps for CubeBackend {
         assert_f32("gaussian", &[&x]);
         let x = into_contiguous(x);
         let shape = x.meta.shape();
-        let volumes = (shape[0] * shape[1], [shape[2], shape[3], shape[4]]);
+        let volumes = Volumes { count: shape[0] * shape[1], size: [shape[2], shape[3], shape[4]] };
         let kernels = [0, 1, 2].map(|axis| options.half_kernel(axis));
         if kernels.iter().all(|half| half.len() <= march::LARGEST_RADIUS + 1) {
             return march::smooth(&x, &kernels, volumes, direction);

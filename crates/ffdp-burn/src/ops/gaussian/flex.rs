@@ -21,7 +21,8 @@ fn norms(half: &[f64], len: usize) -> Vec<f64> {
 fn pass<T: Real>(
     data: &[T],
     half: &[f64],
-    (len, stride): (usize, usize),
+    len: usize,
+    stride: usize,
     direction: Direction,
 ) -> Vec<T> {
     let norms = norms(half, len);
@@ -80,10 +81,10 @@ fn run<T: Real>(x: &FlexTensor, options: &GaussianOptions, direction: Direction)
         data = pass_along_lines(&data, &half, w, direction);
     }
     if let Some(half) = kernel(1) {
-        data = pass(&data, &half, (h, w), direction);
+        data = pass(&data, &half, h, w, direction);
     }
     if let Some(half) = kernel(2) {
-        data = pass(&data, &half, (d, h * w), direction);
+        data = pass(&data, &half, d, h * w, direction);
     }
     tensor(data, shape)
 }

@@ -265,17 +265,26 @@ fn cell(x: &CubeTensor) -> usize {
     if width.is_multiple_of(4) && offset.is_multiple_of(16) { 4 } else { 1 }
 }
 
-/// Smooths volumes of `size` by the half kernels along x, y, z.
+/// Volumes that lie one after the other.
+#[derive(Clone, Copy)]
+pub(super) struct Volumes {
+    pub count: usize,
+    /// Voxels (D, H, W) of each.
+    pub size: [usize; 3],
+}
+
+/// Smooths volumes by the half kernels along x, y, z.
 pub(super) fn smooth(
     x: &CubeTensor,
     kernels: &[Vec<f64>; 3],
-    (volumes, size): (usize, [usize; 3]),
+    volumes: Volumes,
     direction: Direction,
 ) -> CubeTensor {
     let radii = kernels.each_ref().map(|half| half.len() - 1);
     let plan = Plan::new(radii, cell(x), direction);
+    let Volumes { count, size } = volumes;
     let cells = [size[0], size[1], size[2] / plan.cell];
-    let grid = grid("gaussian", plan.tile, volumes, cells, (4 * radii[2]).max(8));
+    let grid = grid("gaussian", plan.tile, count, cells, (4 * radii[2]).max(8));
     let weights = |axis: usize| kernels[axis].iter().map(|k| *k as f32).collect();
     let output = empty(x, x.meta.shape().clone());
     unsafe {

@@ -65,8 +65,9 @@ fn affine_fields_have_the_determinant_of_their_matrix() {
 #[test]
 fn maps_that_do_not_fold_cost_nothing() {
     let growing = affine([[1.5, 0.0, 0.0], [0.0, 1.5, 0.0], [0.0, 0.0, 1.5]], [3, 3, 3]);
-    let (growing, cpu) = (to_f64(growing), (&Device::flex(), DType::F64));
-    let (value, gradient) = value_and_gradient(&growing, [1, 3, 3, 3, 3], cpu, OPS[1].1);
+    let (growing, cpu) = (to_f64(growing), Device::flex());
+    let (value, gradient) =
+        value_and_gradient(&growing, [1, 3, 3, 3, 3], &cpu, DType::F64, OPS[1].1);
     assert_eq!((value.abs(), gradient), (0.0, vec![0.0; 81]));
 }
 
@@ -89,15 +90,15 @@ fn determinants_are_those_of_the_metrics() {
 
 #[test]
 fn values_and_gradients_are_those_of_tensor_operations() {
-    let cpu = (&Device::flex(), DType::F64);
+    let cpu = Device::flex();
     // Of a single voxel the baseline makes a constant, which has no gradient to compare. The last
     // shape is deeper than two tasks of the CPU.
     let shapes = FIELD_SHAPES.into_iter().filter(|shape| shape[2..] != [1, 1, 1]);
     for shape in shapes.chain([[1, 3, 35, 3, 4]]) {
         for (name, fused, by_tensors) in OPS {
             let u = random(shape);
-            let (expected, gradient) = value_and_gradient(&u, shape, cpu, by_tensors);
-            let (actual, other) = value_and_gradient(&u, shape, cpu, fused);
+            let (expected, gradient) = value_and_gradient(&u, shape, &cpu, DType::F64, by_tensors);
+            let (actual, other) = value_and_gradient(&u, shape, &cpu, DType::F64, fused);
             let label = format!("{name} {shape:?}");
             let value = assert_close(&label, &[actual], &[expected], F64_ROUNDING);
             let slope = assert_close(&label, &other, &gradient, F64_ROUNDING);
@@ -113,7 +114,7 @@ fn gradients_agree_with_finite_differences() {
             // Small against the distance of the determinants from the margin.
             let checks = gradcheck(&[name], &[random(shape)], 1e-4, |inputs| {
                 let (loss, gradient) =
-                    value_and_gradient(&inputs[0], shape, (&Device::flex(), DType::F64), op);
+                    value_and_gradient(&inputs[0], shape, &Device::flex(), DType::F64, op);
                 (loss, vec![gradient])
             });
             for check in checks {
@@ -128,13 +129,13 @@ fn descending_the_penalty_unfolds() {
     let shape = [1, 3, 6, 6, 6];
     let mut u = random(shape);
     let penalty: Op = |u| jacobian_penalty(u, 0.1);
-    let cpu = (&Device::flex(), DType::F64);
-    let (before, _) = value_and_gradient(&u, shape, cpu, penalty);
+    let cpu = Device::flex();
+    let (before, _) = value_and_gradient(&u, shape, &cpu, DType::F64, penalty);
     for _ in 0..200 {
-        let (_, gradient) = value_and_gradient(&u, shape, cpu, penalty);
+        let (_, gradient) = value_and_gradient(&u, shape, &cpu, DType::F64, penalty);
         u.iter_mut().zip(gradient).for_each(|(u, g)| *u -= 5.0 * g);
     }
-    let (after, _) = value_and_gradient(&u, shape, cpu, penalty);
+    let (after, _) = value_and_gradient(&u, shape, &cpu, DType::F64, penalty);
     assert!(before > 0.05 && after < 0.01 * before, "{before} {after}");
 }
 
@@ -147,8 +148,8 @@ fn gpu_agrees_with_cpu() {
             for (name, op, _) in OPS {
                 let u = random(shape);
                 let (expected, gradient) =
-                    value_and_gradient(&u, shape, (&Device::flex(), DType::F64), op);
-                let (actual, other) = value_and_gradient(&u, shape, (&device, DType::F32), op);
+                    value_and_gradient(&u, shape, &Device::flex(), DType::F64, op);
+                let (actual, other) = value_and_gradient(&u, shape, &device, DType::F32, op);
                 let label = format!("{name} {device_name} {shape:?}");
                 // A signed sum may cancel to nothing; its terms are compared below.
                 let value = (actual - expected).abs() / expected.abs().max(1.0);

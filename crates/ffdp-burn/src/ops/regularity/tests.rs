@@ -29,7 +29,7 @@ const ENERGIES: [(&str, Energy, Energy); 3] = [
 
 /// The energy, scaled so that the chain rule is seen, and its gradient.
 fn evaluate(u: &[f64], shape: [usize; 5], on: (&Device, DType), energy: Energy) -> (f64, Vec<f64>) {
-    value_and_gradient(u, shape, on, |u| energy(u).mul_scalar(-3.0))
+    value_and_gradient(u, shape, on.0, on.1, |u| energy(u).mul_scalar(-3.0))
 }
 
 fn random(shape: [usize; 5]) -> Vec<f64> {

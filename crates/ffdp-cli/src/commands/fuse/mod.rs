@@ -37,7 +37,7 @@ pub fn run(request: &FuseArguments) -> Result<()> {
     let (printer, reading) = (request.run.print.printer(), request.run.reading);
     let settings = request.resolve()?;
     let atlases =
-        ImageFiles::new((Some(&request.list), &[]), &["image", "labels"], reading, printer)?;
+        ImageFiles::new(Some(&request.list), &[], &["image", "labels"], reading, printer)?;
     let grid = header(&request.fixed)?.geometry;
     let planned = planned(request, &settings, &atlases, grid)?;
     let files = Files::in_folder(&request.output);
@@ -172,7 +172,7 @@ impl Files {
         }
         let fixed = ("fixed", Some(place(&request.fixed)));
         let identity = request.run.identity(settings, places(atlases.files()), &[fixed])?;
-        Claim::new(&self.folder, ("fuse", identity), &files, &inputs, request.run.folder.existing())
+        Claim::new(&self.folder, "fuse", identity, &files, &inputs, request.run.folder.existing())
     }
 }
 

@@ -237,17 +237,29 @@ impl Case {
     }
 }
 
+/// A trained network on a device.
+struct Loaded {
+    device: Device,
+    predictor: Predictor,
+}
+
+/// A pair of images and what was predicted for it.
+struct Predicted {
+    inputs: PredictInputs,
+    prediction: Prediction,
+}
+
 impl Steps for Predictions<'_> {
     type Pair = Case;
-    type Device = (Device, Predictor);
+    type Device = Loaded;
     type Read = PredictInputs;
-    type Computed = (PredictInputs, Prediction);
+    type Computed = Predicted;
     type Done = Measures;
 
-    fn open(&self, _: usize, _: &Case) -> Result<(Device, Predictor)> {
+    fn open(&self, _: usize, _: &Case) -> Result<Loaded> {
         let device = self.request.device.open()?;
         let predictor = load(self.request, &device)?;
-        Ok((device, predictor))
+        Ok(Loaded { device, predictor })
     }
 
     fn host_bytes(&self, case: &Case) -> u64 {
@@ -272,24 +284,20 @@ impl Steps for Predictions<'_> {
         &self,
         case: &Case,
         inputs: PredictInputs,
-        (device, predictor): &mut (Device, Predictor),
-    ) -> Result<(PredictInputs, Prediction)> {
+        Loaded { device, predictor }: &mut Loaded,
+    ) -> Result<Predicted> {
         let Case { request, files, printer, .. } = case;
         files.prepare()?;
         let mut progress = ProgressPrinter::new(*printer);
-        let found = Prediction::of(predictor, &inputs, request.refine, device, &mut progress)?;
-        Ok((inputs, found))
+        let prediction = Prediction::of(predictor, &inputs, request.refine, device, &mut progress)?;
+        Ok(Predicted { inputs, prediction })
     }
 
-    fn finish(
-        &self,
-        case: &Case,
-        (inputs, found): (PredictInputs, Prediction),
-    ) -> Result<Measures> {
+    fn finish(&self, case: &Case, Predicted { inputs, prediction }: Predicted) -> Result<Measures> {
         let named = |overlap| NamedOverlap { overlap, names: self.label_names.clone() };
-        let dice = found.overlap(&inputs)?.map(named);
+        let dice = prediction.overlap(&inputs)?.map(named);
         case.claim.begin(&[])?;
-        let measures = case.files.write(&case.request, found, dice)?;
+        let measures = case.files.write(&case.request, prediction, dice)?;
         case.claim.clone().complete()?;
         let reasons = &measures.result.assessment.reasons;
         reasons.iter().for_each(|reason| case.printer.warning(reason));

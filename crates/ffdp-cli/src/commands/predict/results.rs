@@ -59,11 +59,10 @@ impl Files {
             true => Existing::Overwrite,
             false => Existing::Refuse,
         };
-        let what = ("predict", request.identity());
         // Without weights there is nothing to predict with, which is said when they are loaded.
         let weights = request.checkpoint.weights(&RunFolder::new(&request.model)).ok();
         let inputs = [request.inputs(), weights.iter().map(PathBuf::as_path).collect()].concat();
-        Claim::new(&self.folder, what, &self.all(), &inputs, existing)
+        Claim::new(&self.folder, "predict", request.identity(), &self.all(), &inputs, existing)
     }
 
     /// The measures that an earlier run has left.

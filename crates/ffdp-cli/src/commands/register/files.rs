@@ -119,8 +119,8 @@ impl Files {
     ) -> Result<Claim> {
         let checkpoint = self.checkpoint.file();
         let files: Vec<&Path> = self.all().into_iter().chain([&*checkpoint]).collect();
-        let what = ("register", request.identity(settings));
-        Claim::new(&self.folder, what, &files, inputs, request.folder.existing())
+        let identity = request.identity(settings);
+        Claim::new(&self.folder, "register", identity, &files, inputs, request.folder.existing())
     }
 }
 

@@ -171,7 +171,8 @@ impl Registrations {
         if let Some(claim) = claim {
             files.prepare()?;
             request.forecast(&sizes.fixed, &self.settings).check(
-                ("the results of the registration", &files.folder),
+                "the results of the registration",
+                &files.folder,
                 claim.earlier_bytes(),
                 request.folder.ignore_disk,
                 *printer,
@@ -236,8 +237,8 @@ impl Registrations {
             Some(_) => None,
             None => {
                 let run = self.identified(request, inputs, &opened.arguments);
-                let from = (&run, &self.settings);
-                let checkpoint = files.checkpoint.start(request.folder.resume, from, *printer)?;
+                let resume = request.folder.resume;
+                let checkpoint = files.checkpoint.start(resume, &run, &self.settings, *printer)?;
                 Some((run, checkpoint))
             }
         };
@@ -352,8 +353,8 @@ impl Registering<'_> {
             None => (None, None),
             Some((run, checkpoint)) => {
                 let expected = request.forecast(&sizes.fixed, settings).expected;
-                let place = (files.checkpoint.clone(), run);
-                (Some(Keeper::new(place, self.all.interval, expected, *printer)), checkpoint)
+                let (place, interval) = (files.checkpoint.clone(), self.all.interval);
+                (Some(Keeper::new(place, run, interval, expected, *printer)), checkpoint)
             }
         };
         let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());

@@ -176,7 +176,8 @@ impl SeriesRun<'_> {
     fn check_room(&self, claim: &Claim) -> Result<()> {
         output::prepare(&self.files.folder, &self.files.single())?;
         self.forecast().check(
-            ("the results of the series", &self.files.folder),
+            "the results of the series",
+            &self.files.folder,
             claim.earlier_bytes(),
             self.request.folder.ignore_disk,
             self.printer,
@@ -328,8 +329,8 @@ fn claim(request: &RegisterArguments, files: &Files, settings: &Settings) -> Res
         check_not_an_input(file, &inputs)?;
     }
     let existing = if request.folder.overwrite { Existing::Overwrite } else { Existing::Refuse };
-    let what = ("register", request.identity(&to_toml(settings)?));
-    Claim::new(&files.folder, what, &files.all(), &inputs, existing)
+    let identity = request.identity(&to_toml(settings)?);
+    Claim::new(&files.folder, "register", identity, &files.all(), &inputs, existing)
 }
 
 /// What is read next to the series.
@@ -381,8 +382,8 @@ fn write(
     write_volume(&files.reference, &found.reference)?;
     // As `apply` has it, so that it gives the same bits.
     let beyond = request.background.unwrap_or(0.0);
-    let paths = (request.moving(), &*files.warped);
-    let mut warnings = found.write_warped(paths, &transforms, beyond, device)?;
+    let mut warnings =
+        found.write_warped(request.moving(), &files.warped, &transforms, beyond, device)?;
     for (k, volume) in found.volumes.iter().enumerate().filter(|(_, v)| !v.is_registered()) {
         warnings.push(format!("volume {k}: {}", volume.reasons.join("; ")));
     }

@@ -123,7 +123,7 @@ impl Plan {
             true => Existing::Overwrite,
             false => Existing::Refuse,
         };
-        Claim::new(&request.output, ("synth", request.identity()), &files, &inputs, existing)
+        Claim::new(&request.output, "synth", request.identity(), &files, &inputs, existing)
     }
 
     /// Makes the folders and tries whether files can be written there, before the work.

@@ -125,7 +125,8 @@ impl Files {
         let identity = request.run.identity(settings, places(images.files()), &more)?;
         Claim::new(
             &self.folder,
-            ("template", identity),
+            "template",
+            identity,
             &files,
             &inputs,
             request.run.folder.existing(),

@@ -36,8 +36,7 @@ pub fn run(request: &TemplateArguments) -> Result<()> {
     let clock = Instant::now();
     let (printer, reading) = (request.run.print.printer(), request.run.reading);
     let settings = request.resolve()?;
-    let named = (request.list(), request.files());
-    let images = ImageFiles::new(named, &["image"], reading, printer)?;
+    let images = ImageFiles::new(request.list(), request.files(), &["image"], reading, printer)?;
     let grid = request.grid.as_ref().map(header).transpose()?.map(|header| header.geometry);
     let planned = planned(request, &settings, &images, grid.as_ref())?;
     let files = Files::of(request, &images);

@@ -105,7 +105,7 @@ impl TemplateObserver for Watch {
 
 fn drawn(template: &Volume) -> Result<Pictures, Failure> {
     let grid = &template.geometry;
-    let mut panels = Panels::new(grid, (grid.center_mm(), "middle"));
+    let mut panels = Panels::new(grid, grid.center_mm(), "middle");
     panels.add(Quantity::Fixed, 0, &template.data);
     Ok(panels.draw())
 }

@@ -133,7 +133,7 @@ fn panels_show_the_planes_through_their_centre() {
     for axis in 0..3 {
         let value = |offset: usize| f32::from(u8::from(geometry.index_of(offset)[axis] == 4));
         let data: Vec<f32> = (0..geometry.len()).map(value).collect();
-        let mut panels = Panels::new(&geometry, (geometry.center_mm(), "middle"));
+        let mut panels = Panels::new(&geometry, geometry.center_mm(), "middle");
         for (z, plane) in data.chunks(81).enumerate() {
             panels.add(Quantity::Fixed, z, plane);
         }

@@ -97,7 +97,7 @@ pub fn read_displacement(path: impl AsRef<Path>) -> Result<(Vec<f32>, Geometry)>
         append_planar(&data, &mut planar);
         data = planar;
     }
-    check_finite(&data, (&geometry, 0), path)?;
+    check_finite(&data, &geometry, 0, path)?;
     to_voxels(&mut data, &voxels_of_file(&header));
     Ok((data, geometry))
 }
@@ -177,7 +177,7 @@ impl DisplacementReader {
             }
             Layout::Interleaved(reader) => append_planar(reader.read(z.clone())?, &mut data),
         }
-        check_finite(&data, (self.geometry(), z.start), &self.path)?;
+        check_finite(&data, self.geometry(), z.start, &self.path)?;
         to_voxels(&mut data, &self.linear);
         Ok(data)
     }
@@ -225,7 +225,7 @@ fn check_is_displacement(header: &Header, path: &Path) -> Result<()> {
 }
 
 /// Of the vectors on planes of a grid, from one on.
-fn check_finite(data: &[f32], (grid, plane): (&Geometry, usize), path: &Path) -> Result<()> {
+fn check_finite(data: &[f32], grid: &Geometry, plane: usize, path: &Path) -> Result<()> {
     // A part at a time: rayon's position_first asks after every value.
     let is_odd = |part: &[f32]| !part.iter().all(|v| v.is_finite());
     if !data.par_chunks(PART).any(is_odd) {

@@ -111,7 +111,7 @@ fn header(path: &Path, fields: &Fields) -> Result<Header> {
         }
     };
     let geometry =
-        grid_of_centre([x, y, z], spacing, (axes, centre)).map_err(Error::in_file(path))?;
+        grid_of_centre([x, y, z], spacing, axes, centre).map_err(Error::in_file(path))?;
     let mut header = Header::new(Format::named("MGH"), data_type, dims, geometry);
     header.endian = Endian::Big;
     header.vox_offset = FIRST_VOXEL as u64;
@@ -123,7 +123,8 @@ fn header(path: &Path, fields: &Fields) -> Result<Header> {
 pub fn grid_of_centre(
     size: [usize; 3],
     spacing_mm: [f64; 3],
-    (axes, centre): ([[f64; 3]; 3], [f64; 3]),
+    axes: [[f64; 3]; 3],
+    centre: [f64; 3],
 ) -> Result<Geometry> {
     // Before columns are normalised, which would make negative spacings positive.
     Geometry::new(size, spacing_mm)?;

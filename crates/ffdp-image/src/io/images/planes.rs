@@ -50,7 +50,7 @@ impl PlaneReader {
         let (source, header) = open(path.as_ref())?;
         let volume = volume.filter(|_| header.volumes() > 1);
         let (first, _) = Selection { volume, z: None }.resolve(&header, path.as_ref())?;
-        Ok(Self::new(path.as_ref(), (source, header), first))
+        Ok(Self::new(path.as_ref(), source, header, first))
     }
 
     /// Opens a file of one or more volumes as one stack of planes: those of the first volume, then those of the next.
@@ -62,17 +62,17 @@ impl PlaneReader {
         refuse_vectors(&header, path.as_ref())?;
         let planes = header.geometry.size[2];
         header.geometry.size[2] = planes * header.volumes();
-        Ok(Self::new(path.as_ref(), (source, header), 0))
+        Ok(Self::new(path.as_ref(), source, header, 0))
     }
 
     /// Opens a field whose components lie together: a row has three values a voxel.
     pub(super) fn open_interleaved(path: &Path) -> Result<Self> {
         let (source, mut header) = open(path)?;
         header.geometry.size[0] *= 3;
-        Ok(Self::new(path, (source, header), 0))
+        Ok(Self::new(path, source, header, 0))
     }
 
-    fn new(path: &Path, (source, header): (Source, Header), first: u64) -> Self {
+    fn new(path: &Path, source: Source, header: Header, first: u64) -> Self {
         Self {
             path: path.to_path_buf(),
             header,

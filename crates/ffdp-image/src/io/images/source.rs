@@ -101,11 +101,11 @@ impl Source {
             true => Packing::Gzip,
             false => Packing::Plain,
         };
-        Ok(Self::of_file(path, (file, file_bytes), packing))
+        Ok(Self::of_file(path, file, file_bytes, packing))
     }
 
     /// A file that goes on at the first byte of what is packed.
-    pub fn of_file(path: &Path, (file, file_bytes): (File, u64), packing: Packing) -> Self {
+    pub fn of_file(path: &Path, file: File, file_bytes: u64, packing: Packing) -> Self {
         let buffered = |file| BufReader::with_capacity(1 << 18, file);
         let stream = match packing {
             Packing::Plain => Stream::Plain(file),
@@ -121,7 +121,7 @@ impl Source {
         let mut file = File::open(path).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
         file.seek(SeekFrom::Start(start)).map_err(failed)?;
-        Ok(Self::of_file(path, (file, length), packing))
+        Ok(Self::of_file(path, file, length, packing))
     }
 
     /// Voxels that are decoded.

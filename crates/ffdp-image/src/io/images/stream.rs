@@ -20,7 +20,7 @@ impl VolumeWriter {
     /// # Errors
     /// As [`write_volume`](super::write_volume).
     pub fn create(path: impl AsRef<Path>, geometry: &Geometry) -> Result<Self> {
-        Self::create_series(path, geometry, (1, 0.0))
+        Self::create_series(path, geometry, 1, 0.0)
     }
 
     /// Begins so many images on a grid, so many seconds apart, one after the other.
@@ -30,7 +30,8 @@ impl VolumeWriter {
     pub fn create_series(
         path: impl AsRef<Path>,
         geometry: &Geometry,
-        (volumes, time_step_seconds): (usize, f64),
+        volumes: usize,
+        time_step_seconds: f64,
     ) -> Result<Self> {
         let image = NewImage::new(geometry, DataType::F32, Kind::Image);
         let image = NewImage { volumes, time_step_seconds, ..image };

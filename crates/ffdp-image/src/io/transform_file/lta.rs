@@ -119,6 +119,6 @@ fn grid(path: &Path, text: &str, title: &str) -> Result<Geometry> {
         return Err(Error::file(path, &what, format!("{sizes:?}"), DAMAGED));
     };
     let axes = [three("xras")?, three("yras")?, three("zras")?];
-    grid_of_centre([x, y, z], three("voxelsize")?, (axes, three("cras")?))
+    grid_of_centre([x, y, z], three("voxelsize")?, axes, three("cras")?)
         .map_err(Error::in_file(path))
 }

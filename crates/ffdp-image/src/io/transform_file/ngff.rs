@@ -80,10 +80,10 @@ pub fn read(path: &Path) -> Result<Vec<TransformPart>> {
             return Err(Error::file(&file, "a group holds one transform", count, fix));
         }
     };
-    let frame = named_system((folder, &file, &ome), &step["input"])?;
+    let frame = named_system(folder, &file, &ome, &step["input"])?;
     let mut chain = Chain { folder, file: &file, frame, parts: Vec::new() };
     chain.take(step)?;
-    let end = named_system((folder, &file, &ome), &step["output"])?;
+    let end = named_system(folder, &file, &ome, &step["output"])?;
     let last = chain.frame.then(&end.inverse().map_err(Error::in_file(&file))?);
     if chain.parts.is_empty() || !is_identity(&last) {
         chain.parts.push(TransformPart::Affine(last));
@@ -93,7 +93,9 @@ pub fn read(path: &Path) -> Result<Vec<TransformPart>> {
 
 /// From RAS mm to the coordinate system that an end of a transform names: of this group, or of an image below it.
 fn named_system(
-    (folder, file, ome): (&Path, &Path, &Value),
+    folder: &Path,
+    file: &Path,
+    ome: &Value,
     end: &Value,
 ) -> Result<Affine<Physical, Stored>> {
     let below = match end["path"].as_str() {

@@ -132,6 +132,12 @@ struct Judged {
     weights: Option<Tensor<5>>,
 }
 
+/// A flow, and the gradient to its displacement where it is asked for.
+struct FlowGradient {
+    flow: Flow,
+    to_u: Option<Sharded>,
+}
+
 /// Who takes the gradients.
 pub(super) type Take<'a> = &'a mut dyn FnMut(Gradient);
 
@@ -244,7 +250,7 @@ impl Problem {
         let counted = sums.counts.as_ref().map(|counts| counts[0].clone());
         let mut rows = Vec::with_capacity(self.grid.layout.count());
         match flow {
-            None => self.shards(&mut sight, &sums, &mut carried, (&mut rows, take))?,
+            None => self.shards(&mut sight, &sums, &mut carried, &mut rows, take)?,
             Some(flow) => {
                 let mut to_u = Vec::new();
                 let mut keep = |gradient: Gradient| {
@@ -253,10 +259,11 @@ impl Problem {
                 };
                 let keeps = take.is_some().then_some(&mut keep as Take);
                 // A velocity's are changed later.
-                self.shards(&mut sight, &sums, &mut [], (&mut rows, keeps))?;
+                self.shards(&mut sight, &sums, &mut [], &mut rows, keeps)?;
                 let to_u = take.is_some().then(|| Sharded::new(to_u, self.grid.layout.clone()));
                 let take = take.as_mut().map(|take| &mut **take as Take);
-                self.to_velocity(flow, to_u, &fields[0], (&sums, carried), (&mut rows, take))?;
+                let flow = FlowGradient { flow, to_u };
+                self.to_velocity(flow, &fields[0], &sums, carried, &mut rows, take)?;
             }
         }
         self.counted = counted;
@@ -300,7 +307,8 @@ impl Problem {
         sight: &mut Sight,
         sums: &GlobalSums,
         carried: &mut [Vec<Carried>],
-        (rows, mut take): (&mut Vec<Vec<Tensor<1>>>, Option<Take>),
+        rows: &mut Vec<Vec<Tensor<1>>>,
+        mut take: Option<Take>,
     ) -> Result<()> {
         let homes = &self.grid.homes;
         let is_field = self.squarings.is_none();
@@ -313,7 +321,7 @@ impl Problem {
             self.visit(k, self.grid.width, sight, carried)
         };
         for (k, visit) in homes.in_turn(bring) {
-            let judged = self.judge(k, &visit, shown[k].take(), (sums, take.is_some()));
+            let judged = self.judge(k, &visit, shown[k].take(), sums, take.is_some());
             let Judged { row, gradients, weights } = judged;
             rows.push(row);
             let Some(take) = take.as_mut() else { continue };
@@ -322,8 +330,7 @@ impl Problem {
             to_fields = with_pull(to_fields, &inner, k, sums);
             if is_field {
                 to_fields = self.with_costs(to_fields, &visit, &inner, sums.counts_of(k));
-                to_fields =
-                    self.over_slopes(to_fields, &visit, &inner, (sums.slope_of(k), weights));
+                to_fields = self.over_slopes(to_fields, &visit, &inner, sums.slope_of(k), weights);
             }
             let carried = visit.carried;
             drop((visit.moving, visit.fixed));
@@ -344,7 +351,8 @@ impl Problem {
         k: usize,
         visit: &Visit,
         shown: Option<Tensor<5>>,
-        (sums, wants_gradient): (&GlobalSums, bool),
+        sums: &GlobalSums,
+        wants_gradient: bool,
     ) -> Judged {
         let block = &visit.block;
         let pair = visit.pair(&self.comparison, shown);
@@ -432,11 +440,12 @@ impl Problem {
     /// From the gradient to what a velocity became to that of the velocity, which may be rough.
     fn to_velocity(
         &self,
-        flow: Flow,
-        to_u: Option<Sharded>,
+        FlowGradient { flow, to_u }: FlowGradient,
         velocity: &Sharded,
-        (sums, mut carried): (&GlobalSums, Vec<Vec<Carried>>),
-        (rows, take): (&mut [Vec<Tensor<1>>], Option<Take>),
+        sums: &GlobalSums,
+        mut carried: Vec<Vec<Carried>>,
+        rows: &mut [Vec<Tensor<1>>],
+        take: Option<Take>,
     ) -> Result<()> {
         let (grid, homes) = (&self.grid, &self.grid.homes);
         let (costs, has_costs) = (!self.cost.is_none(), self.has_costs());

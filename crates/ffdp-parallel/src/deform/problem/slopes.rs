@@ -12,7 +12,8 @@ impl Problem {
         gradients: Vec<Pieces>,
         visit: &Visit,
         inner: &Block,
-        (mean, weights): (Option<&Tensor<1>>, Option<Tensor<5>>),
+        mean: Option<&Tensor<1>>,
+        weights: Option<Tensor<5>>,
     ) -> Vec<Pieces> {
         let damping = self.options.optimizer.slope_damping();
         let (Some(mean), Some(damping)) = (mean, damping) else { return gradients };

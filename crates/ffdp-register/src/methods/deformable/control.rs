@@ -1,12 +1,12 @@
 //! The control points of a level, and what they begin with.
 
 use burn::Tensor;
-use burn::tensor::{DType, Device};
 
 use ffdp_burn::ops::{Beyond, ControlGrid, subdivide};
 use ffdp_burn::transform::BsplineTransform;
 use ffdp_image::error::Result;
 use ffdp_image::image::Geometry;
+use ffdp_kit::TensorPlace;
 use ffdp_parallel::deform::SplinePenalties;
 
 /// Control points as a method wants them.
@@ -72,9 +72,9 @@ impl ControlSettings {
 
 impl Control {
     /// At rest.
-    pub fn zero_coefficients(&self, (device, dtype): (&Device, DType)) -> Tensor<5> {
+    pub fn zero_coefficients(&self, like: &TensorPlace) -> Tensor<5> {
         let [d, h, w] = self.extent;
-        Tensor::zeros([1, 3, d, h, w], (device, dtype))
+        Tensor::zeros([1, 3, d, h, w], like)
     }
 
     /// Whether these are the control points of `spline`, where their knots are among each other.
@@ -89,7 +89,7 @@ impl Control {
         &self,
         spline: &BsplineTransform,
         level: &Geometry,
-        like: (&Device, DType),
+        like: &TensorPlace,
     ) -> Result<Option<Tensor<5>>> {
         let (mut coefficients, from) = spline.control_grid(level, like)?;
         let mut factors = [1; 3];

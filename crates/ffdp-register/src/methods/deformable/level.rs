@@ -27,7 +27,7 @@ pub(super) fn begin(
 ) -> Result<Box<dyn Deformation>> {
     let (descent, grid) = (kind.descent(), &pair.grids[0]);
     if let Some(control) = control {
-        return splined::begin(kind, (pair, affine), fields, control);
+        return splined::begin(kind, pair, affine, fields, control);
     }
     let fields =
         fields.map_or_else(|| kind.zero_fields(&pair.zero_displacement()), |fields| fields.parts);
@@ -38,9 +38,9 @@ pub(super) fn begin(
     };
     // A step is smoothed twice, as a gradient and as a displacement.
     let sigma = FRAC_1_SQRT_2 * descent.sigma_gradient_voxels.hypot(descent.sigma_field_voxels);
-    let of_steps = (smoothing(grid, sigma), voxels(grid, 1.0));
+    let (smoothing, scale) = (smoothing(grid, sigma), voxels(grid, 1.0));
     let (mesh, holders) = (&pair.places.fixed.work, &pair.places.team.fixed);
-    let model = SmoothSteps::new(fields, of_steps, mesh, holders);
+    let model = SmoothSteps::new(fields, smoothing, scale, mesh, holders);
     let objective = pair.objective(similarity, affine, model, &options)?;
     Ok(Box::new(Searched::new(objective, lines, |_, _| Ok(None))))
 }

@@ -110,7 +110,7 @@ impl<M: FieldMethod> StageMethod for M {
     }
 
     fn run(&self, name: &'static str, run: &mut Run, found: Estimate) -> Result<StageResult> {
-        super::deform(run, (name, self), found)
+        super::deform(run, name, self, found)
     }
 }
 

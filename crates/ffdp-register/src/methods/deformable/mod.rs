@@ -41,7 +41,8 @@ use ffdp_image::image::Geometry;
 /// A deformable stage, from `found` on; shared by all processes where its levels are large.
 fn deform(
     run: &mut Run,
-    (name, kind): (&'static str, &dyn FieldMethod),
+    name: &'static str,
+    kind: &dyn FieldMethod,
     found: Estimate,
 ) -> Result<StageResult> {
     let start = Instant::now();
@@ -279,8 +280,8 @@ impl Task<'_> {
             let numbers = [&losses[..], &saved].concat();
             Ok(Report::new(&numbers, reached.report.into_iter().collect(), None))
         })?;
-        let of_level = (self.kind.count(), &self.grids[0]);
-        let mut fields = Fields::of_first(&processes, mine, of_level, &home)?;
+        let (count, grid) = (self.kind.count(), &self.grids[0]);
+        let mut fields = Fields::of_first(&processes, mine, count, grid, &home)?;
         let numbers = report.numbers();
         let (losses, saved) = numbers.split_at(3);
         if !saved.is_empty() {

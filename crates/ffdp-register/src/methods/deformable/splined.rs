@@ -15,20 +15,24 @@ use ffdp_burn::ops::{AdamOptions, Moments, adam};
 use ffdp_burn::transform::BsplineTransform;
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Geometry, Physical};
+use ffdp_kit::TensorPlace;
 use ffdp_optim::{Objective as _, Point, Space as _};
-use ffdp_parallel::deform::{Coefficients, FieldModel, ShardedObjective, SplineModel};
+use ffdp_parallel::deform::{
+    Coefficients, ControlPoints, FieldModel, ShardedObjective, SplineModel,
+};
 
 /// A level of control points, from the spline that `fields` are, or on top of what they are.
 pub(super) fn begin(
     kind: &dyn FieldMethod,
-    (pair, affine): (&LevelPair, &Affine<Physical, Physical>),
+    pair: &LevelPair,
+    affine: &Affine<Physical, Physical>,
     fields: Option<Fields>,
     control: &Control,
 ) -> Result<Box<dyn Deformation>> {
     let (descent, level) = (kind.descent(), &pair.grids[0]);
     let (mesh, holders) = (&pair.places.fixed.work, &pair.places.team.fixed);
     let still = pair.zero_displacement();
-    let like = (mesh.device(0), still.shards()[0].dtype());
+    let like = &TensorPlace::new(mesh.device(0), still.shards()[0].dtype());
     let exact = fields.as_ref().and_then(|fields| fields.exact.as_ref());
     let spline = exact.and_then(|exact| exact.downcast::<BsplineTransform>());
     let same = spline.map(|spline| control.same_field(spline, level, like)).transpose()?.flatten();
@@ -39,14 +43,14 @@ pub(super) fn begin(
             (control.zero_coefficients(like), fields.map(|mut fields| fields.parts.remove(0)))
         }
     };
-    let model = SplineModel::new(
-        (&still, start),
-        (coefficients, control.grid),
-        (level.spacing_mm, control.penalties),
-        mesh,
-        holders,
-    )
-    .by_differences(control.differences);
+    let points = ControlPoints {
+        coefficients,
+        grid: control.grid,
+        voxel_mm: level.spacing_mm,
+        penalties: control.penalties,
+    };
+    let model =
+        SplineModel::new(&still, start, points, mesh, holders).by_differences(control.differences);
     let options = kind.options(level, &pair.index_map(affine));
     let rest = model.rest();
     let objective = pair.objective(descent.similarity.loss(), affine, model, &options)?;
@@ -128,9 +132,9 @@ impl Splined {
         if self.reached.is_none() {
             let (level, control) = &self.place;
             let (coefficients, _) = model.coefficients(at);
-            let like = (coefficients.device(), coefficients.dtype());
+            let like = TensorPlace::of(&coefficients);
             let spline = control.transform(coefficients, level)?;
-            let same = control.same_field(&spline, level, (&like.0, like.1))?;
+            let same = control.same_field(&spline, level, &like)?;
             let same = same.expect("it has these control points");
             self.reached = Some((model.parameters(same), spline));
         }

@@ -68,7 +68,8 @@ impl LandmarkTerm {
         &self,
         grid: &PeriodicGrid,
         velocity: &Sharded,
-        (steps, scale): (usize, f64),
+        steps: usize,
+        scale: f64,
     ) -> Result<Paths> {
         let dt = 1.0 / steps as f64;
         let mut at = self.start.clone();

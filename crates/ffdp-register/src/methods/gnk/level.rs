@@ -46,7 +46,7 @@ pub(super) fn begin(settings: &GnkSettings, task: &LevelTask) -> Result<Box<dyn 
     let padded =
         PaddedGrid::new(layout, work, &pair.places.team.fixed, voxel, settings.gap_voxels)?
             .with_interpolation(settings.interpolation);
-    let images = images(settings, (pair, affine), &padded)?;
+    let images = images(settings, pair, affine, &padded)?;
     let similarity = settings.similarity.loss();
     let landmarks = pair.landmarks_for(affine, similarity.usual_gain());
     let similarity = pair.compared(similarity);
@@ -84,7 +84,8 @@ fn unit_mm(full: &Geometry) -> f64 {
 /// Both images in the box: the moving one as the affine map shows it, on the grid of the fixed one.
 fn images(
     settings: &GnkSettings,
-    (pair, affine): (&LevelPair, &Affine<Physical, Physical>),
+    pair: &LevelPair,
+    affine: &Affine<Physical, Physical>,
     padded: &PaddedGrid,
 ) -> Result<VelocityImages> {
     let [fixed, moving] = pair.on_fixed(affine)?;

@@ -121,7 +121,7 @@ impl VelocityProblem {
         // Of squares the half, of several channels the mean.
         let scale = similarity.is_least_squares().then_some(0.5 / channels as f64);
         let comparison =
-            ShardedComparison::new(similarity, (&fixed, masked), grid.mesh(), grid.holders())?;
+            ShardedComparison::new(similarity, &fixed, masked, grid.mesh(), grid.holders())?;
         let part = |first: usize, count: usize| moving.clone().map(|x| x.narrow(1, first, count));
         let moving_mask = masked[1].then(|| part(channels, 1));
         let moving = if masked[1] { part(0, channels) } else { moving };
@@ -290,7 +290,7 @@ impl VelocityProblem {
     fn paths(&mut self, velocity: &Sharded, now: f64) -> Result<Option<Paths>> {
         let Some(landmarks) = &self.landmarks else { return Ok(None) };
         let scale = *self.landmark_scale.get_or_insert(now);
-        landmarks.follow(&self.grid, velocity, (self.options.steps, scale)).map(Some)
+        landmarks.follow(&self.grid, velocity, self.options.steps, scale).map(Some)
     }
 
     fn regularizer(&self) -> Symbol {

@@ -109,7 +109,7 @@ fn linear<M: Motion<N>, const N: usize>(
         let level = level_start(name, index, &settings.levels, pair.grids[0].size);
         let images = Judged::from(&aligned);
         let bounds = Bounds::of(settings, &images, &found.affine);
-        let mut search = LinearSearch::<M, N>::new(images, (frame, bounds), found.affine, state);
+        let mut search = LinearSearch::<M, N>::new(images, frame, bounds, found.affine, state);
         let (convergence, interval) = (&settings.convergence, run.loss_interval);
         let report = run_level(&level, &mut search, convergence, interval, &mut *run.observer)?;
         let ends = index + 1 == settings.levels.len() || report.stop == Stop::Cancelled;

@@ -268,8 +268,8 @@ struct RefinedCandidate {
 impl RefinedCandidate {
     fn refined(images: Judged, frame: Frame, candidate: Map, iterations: usize) -> Result<Self> {
         let bounds = Bounds::of(&LinearSettings::default(), &images, &candidate);
-        let setup = (frame, bounds);
-        let mut search = LinearSearch::<Rigid, 6>::new(images, setup, candidate, State::default());
+        let state = State::default();
+        let mut search = LinearSearch::<Rigid, 6>::new(images, frame, bounds, candidate, state);
         let losses = search.iterate(iterations)?;
         let (map, loss) = (search.map(), search.loss()?);
         Ok(Self { map, loss, promise: loss, losses, bounds })
@@ -277,8 +277,8 @@ impl RefinedCandidate {
 
     /// With what it promises.
     fn looked_ahead(self, images: Judged, frame: Frame, iterations: usize) -> Result<Self> {
-        let (setup, state) = ((frame, self.bounds), State::default());
-        let mut further = LinearSearch::<General, 12>::new(images, setup, self.map, state);
+        let (bounds, state) = (self.bounds, State::default());
+        let mut further = LinearSearch::<General, 12>::new(images, frame, bounds, self.map, state);
         further.iterate(iterations)?;
         Ok(Self { promise: further.loss()?, ..self })
     }

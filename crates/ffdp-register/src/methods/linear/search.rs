@@ -136,7 +136,8 @@ impl<'a, M: Motion<N>, const N: usize> LinearSearch<'a, M, N> {
     /// A search from `state` on.
     pub fn new(
         images: Judged<'a>,
-        (frame, bounds): (Frame, Bounds),
+        frame: Frame,
+        bounds: Bounds,
         start: Map,
         state: State<N>,
     ) -> Self {

@@ -191,8 +191,8 @@ fn searches_side_by_side_find_what_each_finds_alone() {
         let starts: Vec<_> = starts.map(|(a, t)| Map::from_parts(rotation(a), t)).collect();
         let run = |start: Map, images: Judged| {
             let bounds = Bounds::of(&LinearSettings::default(), &images, &start);
-            let setup = (frame, bounds);
-            let mut search = LinearSearch::<Rigid, 6>::new(images, setup, start, State::default());
+            let state = State::default();
+            let mut search = LinearSearch::<Rigid, 6>::new(images, frame, bounds, start, state);
             let losses = search.iterate(6)?;
             Ok((search.map(), losses))
         };

@@ -91,11 +91,19 @@ fn banded_kernel(
     }
 }
 
+/// One of several tables that lie in one tensor.
+#[derive(Clone, Copy)]
+pub(crate) struct Table<'a> {
+    pub tables: &'a CubeTensor,
+    /// Its first entry.
+    pub start: usize,
+}
+
 /// The pass over all lines of fields of `input_elements` elements; the table as in [`banded_kernel`].
 pub(crate) fn banded(
     input: &CubeTensor,
     input_elements: usize,
-    (tables, table): (&CubeTensor, usize),
+    Table { tables, start }: Table,
     line: Line,
     pass: Pass,
 ) -> CubeTensor {
@@ -113,7 +121,7 @@ pub(crate) fn banded(
             buffer(&output),
             elements,
             input_elements,
-            table,
+            start,
             line.input,
             line.output,
             line.stride,

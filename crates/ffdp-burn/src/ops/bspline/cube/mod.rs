@@ -96,7 +96,7 @@ fn transposed(grad: CubeTensor, axis: &Axis, blocks: usize, stride: usize) -> Cu
     let table = upload(&grad, &table(axis).chain(ranges(axis)).collect::<Vec<_>>());
     match stride {
         1 => along_lines(&grad, &table, &output, axis, blocks),
-        _ => march(&grad, &table, &output, axis, (blocks, stride)),
+        _ => march(&grad, &table, &output, axis, blocks, stride),
     }
     output
 }
@@ -119,7 +119,8 @@ fn march(
     table: &CubeTensor,
     output: &CubeTensor,
     axis: &Axis,
-    (blocks, stride): (usize, usize),
+    blocks: usize,
+    stride: usize,
 ) {
     let tiles = stride.div_ceil(UNITS as usize);
     let (count, chunk) = chunks(axis.controls, 4, tiles * blocks);

@@ -129,7 +129,7 @@ impl Call {
     fn votes(&self) -> CubeTensor {
         let single = self.plan.binning.options.kernel == ParzenKernel::Delta;
         let copies = if single { 1 } else { COPIES };
-        let plan = Plan::new(self.plan.binning, 1, &self.coefficients, (copies, SMOOTH.units));
+        let plan = Plan::new(self.plan.binning, 1, &self.coefficients, copies, SMOOTH.units);
         let totals = self.totals(&plan);
         if single {
             self.whole(&totals, &plan);
@@ -210,7 +210,7 @@ impl Call {
 
     /// The gradient of the dense field; `None` where the table's polynomials do not fit.
     fn to_field(&self, grad: &CubeTensor) -> Option<CubeTensor> {
-        let mut plan = Plan::new(self.plan.binning, 1, grad, (1, GRADIENT.units));
+        let mut plan = Plan::new(self.plan.binning, 1, grad, 1, GRADIENT.units);
         let bytes = polynomials(&plan, 3, grad)?;
         plan.units = GRADIENT.units.min(grad.client.properties().hardware.max_units_per_cube);
         let [d, h, w] = self.plan.sampling.size;

@@ -79,7 +79,8 @@ impl Plan {
         Binning { options, weighted }: Binning,
         width: u32,
         like: &CubeTensor,
-        (most, units): (usize, u32),
+        most: usize,
+        units: u32,
     ) -> Self {
         let hardware = &like.client.properties().hardware;
         let words = hardware.max_shared_memory_size.min(SHARED) / size_of::<u32>();
@@ -222,7 +223,7 @@ impl Call {
 
     /// With room for `most` copies of the table in shared memory, at most.
     fn plan(&self, most: usize) -> Plan {
-        Plan::new(self.binning, self.width(), &self.a, (most, 1024))
+        Plan::new(self.binning, self.width(), &self.a, most, 1024)
     }
 
     /// As many cubes of `plan` with `bytes` of shared memory as run at once: each begins and ends

@@ -44,7 +44,7 @@ impl GrowingFiles {
         let (grid, is_first) = (results.found.grid().clone(), hosts.is_first());
         let mut panels = match &inputs.fixed.image {
             Image::Volume(fixed) => Panels::through_mass(fixed)?,
-            Image::Planes(_) => Panels::new(&grid, (grid.center_mm(), "middle")),
+            Image::Planes(_) => Panels::new(&grid, grid.center_mm(), "middle"),
         };
         panels.landmarks = results.marks.clone();
         panels.controls = results.spline.as_ref().map(BsplineTransform::geometry).cloned();

@@ -110,7 +110,7 @@ impl Results {
         }
         write_affine(&to.files.affine, &self.found.affine)?;
         write_affine(&to.files.affine_mat, &self.found.affine)?;
-        let measures = self.measures(to.request, settings, inputs, (measured, processes))?;
+        let measures = self.measures(to.request, settings, inputs, measured, processes)?;
         if let Some(dice) = &measures.result.dice {
             write_text(&to.files.label_table, &dice.csv())?;
         }
@@ -122,7 +122,8 @@ impl Results {
         request: &RegisterArguments,
         settings: &Settings,
         inputs: &Inputs,
-        (measured, processes): (Measured, Vec<Process>),
+        measured: Measured,
+        processes: Vec<Process>,
     ) -> Result<Measures> {
         let [fixed, moving] = [&inputs.fixed, &inputs.moving].map(|side| side.image.geometry());
         let (landmarks, names) = (self.landmarks.clone(), &inputs.label_names);

@@ -10,6 +10,7 @@ use ffdp_image::metrics::{
     FieldPlanes, JacobianReport, Overlap, OverlapCounts, SimilarityMeasures,
 };
 use ffdp_register::Registration;
+use ffdp_register::result::MovingPlanes;
 
 use crate::commands::register::inputs::{Inputs, Labels};
 use crate::in_parallel::lock;
@@ -33,7 +34,9 @@ impl ResultPlanes for SlabPlanes<'_> {
         let (fixed, moving) = (fixed.image.planes(), moving.image.planes());
         let beyond = self.request.beyond(moving)?;
         let mut of = |when, result: &Registration| {
-            result.similarity(fixed, (&mut *moving, beyond), |shown| observer.image(when, shown))
+            result.similarity(fixed, MovingPlanes { planes: &mut *moving, beyond }, |shown| {
+                observer.image(when, shown)
+            })
         };
         Ok([of(When::Before, &self.placed)?, of(When::After, self.found)?])
     }

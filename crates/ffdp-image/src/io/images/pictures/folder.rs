@@ -38,7 +38,11 @@ impl ImageFormat for PictureFolder {
         let Plane { form, mut left_out } = format.plane(&planes[0])?;
         for plane in &planes[1..] {
             let found = format.plane(plane)?;
-            check_same(path, (&planes[0], form), (plane, found.form))?;
+            check_same(
+                path,
+                FileForm { path: &planes[0], form },
+                FileForm { path: plane, form: found.form },
+            )?;
             left_out = left_out.or(found.left_out);
         }
         let [x, y] = form.size;
@@ -55,8 +59,12 @@ impl ImageFormat for PictureFolder {
         let folder = path.to_path_buf();
         let decode = move |z: usize, bytes: &mut [u8]| {
             // A file may have been replaced since the folder was opened.
-            let found = (planes[z].as_path(), format.plane(&planes[z])?.form);
-            check_same(&folder, (&planes[0], form), found)?;
+            let form_of_file = format.plane(&planes[z])?.form;
+            check_same(
+                &folder,
+                FileForm { path: &planes[0], form },
+                FileForm { path: &planes[z], form: form_of_file },
+            )?;
             format.decode(&planes[z], bytes)
         };
         Ok((Source::decoded(path, DecodedPlanes::new(path, form.bytes(), decode)), header))
@@ -67,17 +75,20 @@ impl ImageFormat for PictureFolder {
     }
 }
 
-fn check_same(
-    folder: &Path,
-    (first, expected): (&Path, Form),
-    (plane, form): (&Path, Form),
-) -> Result<()> {
-    if form == expected {
+/// The form that a file of the folder has.
+#[derive(Clone, Copy)]
+struct FileForm<'a> {
+    path: &'a Path,
+    form: Form,
+}
+
+fn check_same(folder: &Path, expected: FileForm, found: FileForm) -> Result<()> {
+    if found.form == expected.form {
         return Ok(());
     }
     let text = |Form { size: [x, y], data_type }: Form| format!("{x} x {y} {data_type:?}");
-    let what = format!("planes must be like {}, {}", name(first), text(expected));
-    let value = format!("{} in {}", text(form), name(plane));
+    let what = format!("planes must be like {}, {}", name(expected.path), text(expected.form));
+    let value = format!("{} in {}", text(found.form), name(found.path));
     Err(Error::file(folder, &what, value, "keep the planes of one image in a folder of their own"))
 }
 

@@ -64,7 +64,7 @@ pub fn unpack(packed: &[u8], expected: usize) -> io::Result<Vec<u8>> {
         if out.len() % parts != 0 {
             return Err(bad(format!("a block of {} bytes in {parts} parts", out.len())));
         }
-        unpack_block((packed, start), flags >> 5, parts, out)?;
+        unpack_block(packed, start, flags >> 5, parts, out)?;
         if flags & SHUFFLED != 0 && width > 1 {
             let shuffled = out.to_vec();
             unshuffle(&shuffled, width, out);
@@ -77,7 +77,8 @@ pub fn unpack(packed: &[u8], expected: usize) -> io::Result<Vec<u8>> {
 }
 
 fn unpack_block(
-    (packed, mut at): (&[u8], usize),
+    packed: &[u8],
+    mut at: usize,
     format: u8,
     parts: usize,
     out: &mut [u8],

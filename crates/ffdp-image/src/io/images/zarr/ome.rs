@@ -193,14 +193,16 @@ impl Multiscale {
             (true, Some(version)) if version.starts_with("0.6") => "OME-Zarr 0.6",
             (true, _) => "OME-Zarr 0.5",
         };
-        Self::of(folder, &file, raw.flattened(), (version, is_labels, own))
+        Self::of(folder, &file, raw.flattened(), version, is_labels, own)
     }
 
     fn of(
         folder: &Path,
         file: &Path,
         raw: RawMultiscale,
-        (version, is_labels, own): (&'static str, bool, Option<Own>),
+        version: &'static str,
+        is_labels: bool,
+        own: Option<Own>,
     ) -> Result<Self> {
         // Before 0.3 all arrays had five axes.
         let names = || "tczyx".chars().map(|name| RawAxis::Name(name.to_string())).collect();

@@ -321,7 +321,7 @@ impl Chunks {
             values.par_chunks_mut(plane_bytes).enumerate().for_each(|(i, plane)| {
                 for ((_, start), chunk) in places.iter().zip(&unpacked) {
                     if let Some(chunk) = chunk {
-                        self.copy(chunk, (&corner, planes.start + i), *start, plane);
+                        self.copy(chunk, &corner, planes.start + i, *start, plane);
                     }
                 }
             });
@@ -330,13 +330,7 @@ impl Chunks {
     }
 
     /// The part of an unpacked chunk that lies in one plane.
-    fn copy(
-        &self,
-        chunk: &[u8],
-        (corner, z): (&[usize], usize),
-        start: [usize; 2],
-        plane: &mut [u8],
-    ) {
+    fn copy(&self, chunk: &[u8], corner: &[usize], z: usize, start: [usize; 2], plane: &mut [u8]) {
         let width = self.array.data_type.bytes();
         let steps = strides(&self.array.codecs, &self.array.chunk);
         let [nx, ny, _] = self.size();

@@ -39,7 +39,7 @@ impl Server {
                 let (folder, sent, busy) = (folder.clone(), sent.clone(), busy.clone());
                 thread::spawn(move || {
                     let is_busy = busy.fetch_add(1, Ordering::SeqCst) < manners.busy;
-                    let _ = answer(stream, &folder, (manners, is_busy), &sent);
+                    let _ = answer(stream, &folder, manners, is_busy, &sent);
                 });
             }
         });
@@ -59,7 +59,8 @@ impl Server {
 fn answer(
     mut stream: TcpStream,
     folder: &Path,
-    (manners, is_busy): (Manners, bool),
+    manners: Manners,
+    is_busy: bool,
     sent: &AtomicUsize,
 ) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();

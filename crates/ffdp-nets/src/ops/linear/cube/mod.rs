@@ -15,7 +15,7 @@ use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty, sum_columns};
 
 mod product;
 
-use product::{Along, product};
+use product::{Along, Factor, product};
 
 /// Columns of a cube of the backward kernel; its other units have other rows.
 const COLUMNS: u32 = 32;
@@ -114,8 +114,12 @@ impl LinearOps for CubeBackend {
     ) -> FloatTensor<Self> {
         assert_f32("linear", &[&x, &weight]);
         let [x, weight] = [x, weight].map(into_contiguous);
-        product((&x, Along::Depth), (&weight, Along::Result), precision)
-            .unwrap_or_else(|| Self::float_matmul(x, weight))
+        product(
+            Factor { matrix: &x, along: Along::Depth },
+            Factor { matrix: &weight, along: Along::Result },
+            precision,
+        )
+        .unwrap_or_else(|| Self::float_matmul(x, weight))
     }
 
     fn multiply_rows_to_x(
@@ -125,8 +129,12 @@ impl LinearOps for CubeBackend {
     ) -> FloatTensor<Self> {
         assert_f32("linear", &[&grad, &weight]);
         let [grad, weight] = [grad, weight].map(into_contiguous);
-        product((&grad, Along::Depth), (&weight, Along::Depth), precision)
-            .unwrap_or_else(|| Self::float_matmul(grad, transposed(weight)))
+        product(
+            Factor { matrix: &grad, along: Along::Depth },
+            Factor { matrix: &weight, along: Along::Depth },
+            precision,
+        )
+        .unwrap_or_else(|| Self::float_matmul(grad, transposed(weight)))
     }
 
     fn multiply_rows_to_weight(
@@ -136,8 +144,12 @@ impl LinearOps for CubeBackend {
     ) -> FloatTensor<Self> {
         assert_f32("linear", &[&x, &grad]);
         let [x, grad] = [x, grad].map(into_contiguous);
-        product((&x, Along::Result), (&grad, Along::Result), precision)
-            .unwrap_or_else(|| Self::float_matmul(transposed(x), grad))
+        product(
+            Factor { matrix: &x, along: Along::Result },
+            Factor { matrix: &grad, along: Along::Result },
+            precision,
+        )
+        .unwrap_or_else(|| Self::float_matmul(transposed(x), grad))
     }
 
     fn activate(

@@ -406,19 +406,24 @@ fn slices(tiles: usize, depth: usize) -> (usize, usize) {
     (depth.div_ceil(slice), slice)
 }
 
+/// A contiguous matrix of a product, and what its lines run along.
+#[derive(Clone, Copy)]
+pub(super) struct Factor<'a> {
+    pub matrix: &'a CubeTensor,
+    pub along: Along,
+}
+
 /// The product `[rows, columns]` of two contiguous matrices that lie as said; none where TF32 may be and the
 /// device has no tensor cores, which leaves all kernels to Burn, or where no tile fits into shared memory.
-pub(super) fn product(
-    (left, left_along): (&CubeTensor, Along),
-    (right, right_along): (&CubeTensor, Along),
-    precision: Precision,
-) -> Option<CubeTensor> {
-    let sides = |tensor: &CubeTensor, along| {
-        let [first, second] = [tensor.meta.shape()[0], tensor.meta.shape()[1]];
+pub(super) fn product(left: Factor, right: Factor, precision: Precision) -> Option<CubeTensor> {
+    let sides = |Factor { matrix, along }: Factor| {
+        let [first, second] = [matrix.meta.shape()[0], matrix.meta.shape()[1]];
         if along == Along::Depth { [first, second] } else { [second, first] }
     };
-    let [rows, depth] = sides(left, left_along);
-    let [columns, _] = sides(right, right_along);
+    let [rows, depth] = sides(left);
+    let [columns, _] = sides(right);
+    let along = [left.along, right.along];
+    let (left, right) = (left.matrix, right.matrix);
     let lines = [left.meta.shape()[1], right.meta.shape()[1]];
     let width = [4, 2, 1].into_iter().find(|w| lines.iter().all(|l| l.is_multiple_of(*w)));
     let width = width.expect("1 divides every number");
@@ -426,13 +431,8 @@ pub(super) fn product(
         return None;
     }
     let most = left.client.properties().hardware.max_shared_memory_size;
-    let plan = |columns| Plan {
-        left: left_along,
-        right: right_along,
-        columns,
-        width: width as u32,
-        precision,
-    };
+    let plan =
+        |columns| Plan { left: along[0], right: along[1], columns, width: width as u32, precision };
     let wanted = tile_columns(columns);
     let fits = |tile: &u32| *tile <= wanted && plan(*tile).shared_bytes() <= most;
     let tile = [wanted, 64, 32].into_iter().find(fits)?;

@@ -27,7 +27,7 @@ fn offsets() -> Vec<[f64; 3]> {
 
 fn follow(grid: &PeriodicGrid, offsets: Vec<[f64; 3]>, velocity: &FieldVector) -> Paths {
     let term = LandmarkTerm::new(landmarks(offsets), [0; 3], [VOXELS; 3]);
-    term.follow(grid, &velocity.fields[0], (4, 1.7)).unwrap()
+    term.follow(grid, &velocity.fields[0], 4, 1.7).unwrap()
 }
 
 /// A velocity, and changes of it, that cancel nowhere: up to a few voxels.

@@ -4,7 +4,7 @@
 //! given; `DimensionOrder` from the fastest axis on), and what ImageJ 1.54 writes: lines `name=value`, channels
 //! fastest, then slices, then frames.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use roxmltree::{Document, Node};
 
@@ -152,7 +152,7 @@ fn of_ome(text: &str, pages: usize, samples: usize) -> Result<Description, Refus
     }
     // As many planes as pages, before anything is allocated by their number.
     let count = check_count(sizes, pages, images > 1)?;
-    let pages = pages_of_planes(pixels, (order, sizes, count), pages)?;
+    let pages = pages_of_planes(pixels, order, sizes, count, pages)?;
     let spacing_mm = spacing(pixels, sizes[0], &mut warnings);
     Ok(Description { name: "OME-TIFF", sizes, pages, spacing_mm, warnings })
 }
@@ -160,7 +160,9 @@ fn of_ome(text: &str, pages: usize, samples: usize) -> Result<Description, Refus
 /// The page of each plane, by the elements `TiffData`; without any, pages are in order.
 fn pages_of_planes(
     pixels: Node,
-    (order, sizes, count): (&str, [usize; 3], usize),
+    order: &str,
+    sizes: [usize; 3],
+    count: usize,
     pages: usize,
 ) -> Result<Vec<usize>, Refusal> {
     let data: Vec<Node> =
@@ -170,9 +172,7 @@ fn pages_of_planes(
         let uuid = node.children().find(|node| node.tag_name().name() == "UUID")?;
         uuid.attribute("FileName").map(str::to_string)
     };
-    let mut files: Vec<String> = data.iter().filter_map(file).collect();
-    files.sort();
-    files.dedup();
+    let files: BTreeSet<String> = data.iter().filter_map(file).collect();
     if files.len() > 1 {
         let what = "all planes must be in this file";
         return Err((what.to_string(), format!("planes in {} files", files.len())));
