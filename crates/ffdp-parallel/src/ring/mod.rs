@@ -71,7 +71,8 @@ pub struct RingSampler {
 }
 
 impl RingSampler {
-    /// Plans the sampling of images cut like `moving` on the grid of `fixed`. `map` is the affine map and the scale of the displacement, `bounds` those of the
+    /// Plans the sampling of images cut like `moving` on the grid of `fixed`. `map` is the affine map and the scale
+    /// of the displacement, `bounds` those of the
     /// displacement: one for all shards, or one for each. `options.size` and
     /// `options.displacement_scale` are taken from the layout and the map.
     ///
@@ -184,7 +185,8 @@ impl RingSampler {
     }
 }
 
-/// [`grid_sample`](ffdp_burn::ops::grid_sample()) of a sharded image on the grid of `fixed`. Plans for the displacement as it is: reads the affine map and the bounds of
+/// [`grid_sample`](ffdp_burn::ops::grid_sample()) of a sharded image on the grid of `fixed`. Plans for the
+/// displacement as it is: reads the affine map and the bounds of
 /// every shard, and so waits for the devices; loops that know how far a step goes keep a
 /// [`RingSampler`].
 ///

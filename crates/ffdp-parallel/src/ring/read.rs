@@ -77,7 +77,8 @@ impl ReadSampler {
         })
     }
 
-    /// The image at `planes` of the fixed side, displaced by a field on them; zero outside. `read` gives planes of the image as a tensor `[1, C, n, H, W]` on `device`.
+    /// The image at `planes` of the fixed side, displaced by a field on them; zero outside. `read` gives planes of
+    /// the image as a tensor `[1, C, n, H, W]` on `device`.
     ///
     /// # Errors
     /// Those of `read`.

@@ -12,7 +12,10 @@ use ffdp_image::error::Result;
 use ffdp_image::image::{Geometry, Planes, index_affine, upload_each};
 use ffdp_image::io::images::VolumeWriter;
 use ffdp_image::metrics::{Coverage, OverlapCounts, PairPlanes, SimilarityMeasures};
-use ffdp_parallel::{DisplacementBounds, Sharded, ring::BoundedField, ring::ReadSampler};
+use ffdp_parallel::{
+    DisplacementBounds, Sharded,
+    ring::{BoundedField, ReadSampler},
+};
 
 /// Voxels of the moving image that are held for them, about, unless that is less than this part of it.
 const READ: usize = 1 << 24;
@@ -87,7 +90,8 @@ impl Registration {
         file.map_or(Ok(()), VolumeWriter::finish)
     }
 
-    /// How alike the images are over the voxels that both cover; NaN on other ranks than 0. Both are read twice, slab by slab; `each` is shown every run of planes once, in their order.
+    /// How alike the images are over the voxels that both cover; NaN on other ranks than 0. Both are read twice, slab by
+    /// slab; `each` is shown every run of planes once, in their order.
     ///
     /// # Errors
     /// Those of reading and of `each`, and [`Error::Device`](ffdp_image::Error::Device) when values cannot be read back.
@@ -139,8 +143,8 @@ impl Registration {
         Ok((self.processes.is_first() && fixed.is_some()).then_some(counts))
     }
 
-    /// Shows runs of planes of the fixed grid, on rank 0: the moving image and the displacement in voxels, on
-    /// a device.
+    /// Shows runs of planes of the fixed grid, on rank 0: the moving image and the displacement in voxels, on a
+    /// device.
     fn show(
         &self,
         moving: &mut MovingPlanes,
