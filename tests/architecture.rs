@@ -135,6 +135,7 @@ const KIT: &[(&str, &[&str])] = &[
     ("rehearsal", &["kernels"]),
     // So does this one's.
     ("real", &["half", "__by_dtype"]),
+    ("window", &["real"]),
     ("adapters", &[]),
     ("cubes", &[]),
     ("launch", &["adapters", "cubes"]),
