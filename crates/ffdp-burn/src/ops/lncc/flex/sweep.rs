@@ -132,7 +132,7 @@ impl<T: Real> Sweep<'_, T> {
         let add_all = |sums: &mut Sums, fields: &Planes, factor: f64| {
             sums.planes.iter_mut().zip(fields).for_each(|(sum, field)| add(sum, field, factor));
         };
-        if self.filter.is_box && z % ANEW != 0 && fields.len() > window {
+        if self.filter.is_box && !z.is_multiple_of(ANEW) && fields.len() > window {
             add_all(sums, &fields[window], 1.0);
             add_all(sums, &fields[0], -1.0);
             return;
