@@ -66,17 +66,13 @@ fn gradients_over_gaussian_windows_agree_with_finite_differences() {
 }
 
 #[test]
-fn the_result_does_not_depend_on_the_number_of_threads() {
+fn the_bits_do_not_depend_on_the_number_of_threads() {
     let [moved, fixed] = pair(37 * 12, 15);
     let shape = [1, 1, 37, 3, 4];
     let results = [1, 2, 5].map(|threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         pool.expect("a small pool").install(|| on_cpu([&moved, &fixed], shape, &window(3)))
     });
-    for (loss, gradients) in &results[1..] {
-        // Chunks are summed in order, but of other sizes.
-        assert!((loss - results[0].0).abs() < 1e-14);
-        assert_close("moved", &gradients[0], &results[0].1[0], 1e-14);
-        assert_close("fixed", &gradients[1], &results[0].1[1], 1e-14);
-    }
+    assert_eq!(results[1], results[0]);
+    assert_eq!(results[2], results[0]);
 }
