@@ -27,9 +27,8 @@ pub struct ExpOptions {
     pub accumulation: Accumulation,
 }
 
-/// The displacement of the flow along a stationary velocity, `exp(v) - id`, and of the flow
-/// back, `exp(-v) - id`; computed on `mesh`, each rests where the velocity does. Other ranks do the same with their
-/// parts.
+/// The displacement of the flow along a stationary velocity, `exp(v) - id`, and of the flow back, `exp(-v) - id`;
+/// computed on `mesh`, each rests where the velocity does. Other ranks do the same with their parts.
 ///
 /// # Errors
 /// [`Error::Device`](ffdp_image::Error::Device) when bounds cannot be read, and

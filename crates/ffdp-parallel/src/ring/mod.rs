@@ -72,8 +72,7 @@ pub struct RingSampler {
 
 impl RingSampler {
     /// Plans the sampling of images cut like `moving` on the grid of `fixed`. `map` is the affine map and the scale
-    /// of the displacement, `bounds` those of the
-    /// displacement: one for all shards, or one for each. `options.size` and
+    /// of the displacement, `bounds` those of the displacement: one for all shards, or one for each. `options.size` and
     /// `options.displacement_scale` are taken from the layout and the map.
     ///
     /// # Panics
