@@ -130,6 +130,7 @@ const KIT: &[(&str, &[&str])] = &[
     ("vjp", &["refuse"]),
     ("half", &[]),
     ("dense", &[]),
+    ("exp", &[]),
     ("place", &[]),
     ("kernels", &[]),
     ("rehearsal", &["kernels"]),

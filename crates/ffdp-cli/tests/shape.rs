@@ -351,6 +351,32 @@ fn several_scales_are_of_transport_alone() {
 }
 
 #[test]
+fn a_file_of_one_entry_leaves_the_others_to_the_target() {
+    let folder = Folder::new();
+    let (fixed, moving) =
+        (ellipsoid(&folder, "a.nii.gz", 8.0), ellipsoid(&folder, "b.nii.gz", 7.0));
+    let (fixed, moving) = (format!("{fixed}:3"), format!("{moving}:3"));
+    let written = |out: &str, more: &[&str]| -> toml::Table {
+        let out = folder.path(out);
+        let arguments = ["shape", "register", "-f", &fixed, "-m", &moving, "-o", &out, "-i", "1"];
+        ffdp(&[&arguments[..], &["--device", "cpu", "-q"], more].concat()).succeeded();
+        std::fs::read_to_string(format!("{out}/settings.toml")).unwrap().parse().unwrap()
+    };
+    let file = folder.path("steps.toml");
+    std::fs::write(&file, "steps = 3").unwrap();
+    for (i, more) in [&["-a", "currents"][..], &[]].into_iter().enumerate() {
+        let mut without = written(&format!("without_{i}"), more);
+        let with = written(&format!("with_{i}"), &[more, &["--settings", &file]].concat());
+        assert_eq!(without.insert("steps".into(), 3.into()), Some(6.into()));
+        assert_eq!(with, without, "{more:?}");
+    }
+    // The fidelity is that of the comparison, whichever chose it.
+    std::fs::write(&file, "[attachment]\nkind = \"transport\"").unwrap();
+    let with = written("transport", &["--settings", &file]);
+    assert_eq!(with["fidelity"].as_float(), Some(10.0));
+}
+
+#[test]
 fn flags_that_a_comparison_does_not_look_at_are_refused() {
     let folder = Folder::new();
     let file = |name: &str, text: &str| {

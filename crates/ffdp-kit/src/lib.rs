@@ -7,6 +7,7 @@
 //! | [`vjp`] | the chain rule of an operation, and Burn's autodiff tape | |
 //! | [`real`] | element types of the CPU; values out of tensors and into them | |
 //! | [`window`] | sums over windows of lines, and loops on the vectors of the processor | |
+//! | [`exp`] | the exponential function for such loops | |
 //! | [`half`] | images stored in half precision | |
 //! | [`dense`] | new tensors without gaps | |
 //! | [`place`] | where a tensor lies, and in which precision | |
@@ -42,6 +43,7 @@ mod adapters;
 #[cfg(feature = "cube")]
 pub mod cubes;
 pub mod dense;
+pub mod exp;
 pub mod half;
 #[cfg(feature = "persistence")]
 mod kernels;

@@ -30,7 +30,8 @@ pub struct LddmmSettings {
     pub metric: Metric,
     /// How unlike shapes are.
     pub attachment: Attachment,
-    /// Weight of the attachment relative to the energy, see the [module](super).
+    /// Weight of the attachment relative to the energy, see the [module](super). What goes with an attachment is its
+    /// [`advised_fidelity`](Attachment::advised_fidelity), by default that of the default attachment.
     pub fidelity: f64,
     /// Distance of control points in mm; 0 takes every point of the shape. Control points carry the momenta.
     pub control_spacing_mm: f64,
@@ -147,13 +148,14 @@ impl LddmmSettings {
 impl Default for LddmmSettings {
     /// For structures of a few centimetres.
     fn default() -> Self {
+        let attachment = Attachment::Varifolds { sigmas_mm: vec![5.0, 2.5], oriented: true };
         Self {
             sigmas_mm: vec![8.0, 4.0],
             decay: Decay::Gaussian,
             start: LinearStart::None,
             metric: Metric::Classical,
-            attachment: Attachment::Varifolds { sigmas_mm: vec![5.0, 2.5], oriented: true },
-            fidelity: 100.0,
+            fidelity: attachment.advised_fidelity(),
+            attachment,
             control_spacing_mm: 3.0,
             coarsen_mm: 0.0,
             scheme: Scheme::Rk2,

@@ -120,32 +120,36 @@ pub struct MethodArguments {
 }
 
 impl MethodArguments {
-    /// The settings for a target.
+    /// The settings for a target: those that go with it, then what a file names, then flags.
     ///
     /// # Errors
     /// A file that is no settings, and numbers without meaning.
     pub fn settings(&self, source: &Shape, target: &Shape) -> Result<LddmmSettings> {
-        self.check_extent(source, target)?;
-        let mut settings = match &self.settings {
-            Some(path) => read_toml(path, "use the settings.toml of a run")?,
-            None => LddmmSettings::advised(target),
-        };
+        let file = self.named_in_file()?;
+        self.check_extent(source, target, &file)?;
         let clouds = source.cells.is_empty() && target.cells.is_empty();
-        let landmarks = clouds && source.points.len() == target.points.len();
         let how = match self.attachment {
-            None if self.settings.is_none() && landmarks => Some(Compare::Landmarks),
-            None if self.settings.is_none() => Some(Compare::Varifolds),
+            None if file.contains_key("attachment") => None,
+            None if clouds && source.points.len() == target.points.len() => {
+                Some(Compare::Landmarks)
+            }
+            None => Some(Compare::Varifolds),
             how => how,
         };
         self.check_effects(how)?;
-        settings.coarsen_mm = self.coarsen.unwrap_or(settings.coarsen_mm);
-        if let Some(how) = how {
-            let coarse = target.coarsened(settings.coarsen_mm);
-            settings.attachment = self.attachment(how, &coarse);
-            if self.settings.is_none() {
-                settings.fidelity = settings.attachment.advised_fidelity();
-            }
+        let mut settings = LddmmSettings::advised(target);
+        let of_file = with_entries(settings.clone(), &file)?;
+        let coarsen_mm = self.coarsen.unwrap_or(of_file.coarsen_mm);
+        let attachment = match how {
+            Some(how) => self.attachment(how, &target.coarsened(coarsen_mm)),
+            None => of_file.attachment,
+        };
+        settings.fidelity = attachment.advised_fidelity();
+        if attachment == Attachment::Landmarks {
+            settings = settings.for_landmarks(target);
         }
+        let entries = with_entries(settings, &file)?;
+        let mut settings = LddmmSettings { attachment, coarsen_mm, ..entries };
         if self.multiscale {
             let Attachment::Transport(transport) = &mut settings.attachment else {
                 let message =
@@ -153,9 +157,6 @@ impl MethodArguments {
                 return Err(Failure::user(message, "give -a transport, too"));
             };
             transport.multiscale.get_or_insert_default();
-        }
-        if how == Some(Compare::Landmarks) && self.settings.is_none() {
-            settings = settings.for_landmarks(target);
         }
         if !self.sigma.is_empty() {
             settings.sigmas_mm.clone_from(&self.sigma);
@@ -175,6 +176,15 @@ impl MethodArguments {
         settings.iterations = self.iterations.unwrap_or(settings.iterations);
         settings.validate()?;
         Ok(settings)
+    }
+
+    /// The entries of the file of settings, none without a file.
+    fn named_in_file(&self) -> Result<toml::Table> {
+        let Some(path) = &self.settings else { return Ok(toml::Table::new()) };
+        let fix = "use the settings.toml of a run";
+        // As settings first: an entry that is none is named, with its line.
+        read_toml::<LddmmSettings>(path, fix)?;
+        Ok(read_toml(path, fix)?)
     }
 
     /// Refuses flags that the comparison leaves without an effect; without a choice it is that of the file.
@@ -202,12 +212,14 @@ impl MethodArguments {
     }
 
     /// Widths follow from the size of the target, which a single point does not have.
-    fn check_extent(&self, source: &Shape, target: &Shape) -> Result<()> {
+    fn check_extent(&self, source: &Shape, target: &Shape, file: &toml::Table) -> Result<()> {
         let clouds = source.cells.is_empty() && target.cells.is_empty();
         let pairs = clouds && source.points.len() == target.points.len();
-        let by_widths = self.attachment.map_or(!pairs, |how| how != Compare::Landmarks);
-        let missing = self.sigma.is_empty() || by_widths && self.data_sigma.is_empty();
-        if self.settings.is_some() || !missing || target.diameter() > 0.0 {
+        let of_file = self.attachment.is_none() && file.contains_key("attachment");
+        let by_widths = !of_file && self.attachment.map_or(!pairs, |how| how != Compare::Landmarks);
+        let missing = self.sigma.is_empty() && !file.contains_key("sigmas_mm")
+            || by_widths && self.data_sigma.is_empty();
+        if !missing || target.diameter() > 0.0 {
             return Ok(());
         }
         let what = match target.points.len() {
@@ -233,6 +245,14 @@ impl MethodArguments {
             Compare::Transport => Attachment::transport(&sigmas_mm),
         }
     }
+}
+
+/// Settings with other values for the entries of a file, which was read as settings.
+fn with_entries(settings: LddmmSettings, file: &toml::Table) -> Result<LddmmSettings> {
+    let defect = |error: &dyn ToString| Failure::defect(error.to_string());
+    let mut entries = toml::Table::try_from(settings).map_err(|error| defect(&error))?;
+    entries.extend(file.clone());
+    entries.try_into().map_err(|error| defect(&error))
 }
 
 /// As a file.

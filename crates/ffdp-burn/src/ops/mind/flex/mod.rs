@@ -1,25 +1,39 @@
-//! The descriptors on the CPU: plane by plane, in f64. Tasks are chunks of planes. `march.rs` walks through a chunk.
+//! The descriptors on the CPU: row by row, in f64, several voxels at a time. Tasks are chunks of planes.
+//!
+//! `rows.rs` walks through the rows of a chunk, `terms.rs` has the formula, `adjoint.rs` passes slopes back.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
+use std::ops::Range;
 
-use self::march::{CHUNK, March, Terms, Volume, clamped};
-use super::{CHANNELS, MindCall, MindOps, MindStorage, NEIGHBOURS, PAIRS, Patch, descriptor_shape};
+use self::adjoint::to_image;
+use self::rows::{CHUNK, Volume, walk};
+use self::terms::{Block, LANES, Terms, block};
+use super::{CHANNELS, MindCall, MindOps, MindStorage, Patch, descriptor_shape};
 use ffdp_kit::real::{Real, by_dtype, elements, readable, tensor};
 
-mod march;
+mod adjoint;
+mod rows;
+mod terms;
 
 fn variance<T: Real>(image: &FlexTensor, patch: Patch) -> FlexTensor {
     let of_chunk = |volume: &Volume, chunk: usize| {
-        let mut march = March::new(volume);
-        let of_plane = |z: usize| {
-            let distances = march.distances(z);
-            (0..volume.area()).map(|p| Terms::new(distances, p).variance).sum::<f64>()
-        };
-        volume.planes_of(chunk).map(of_plane).sum()
+        let mut sums = [0.0; LANES];
+        walk(
+            [volume],
+            chunk,
+            #[inline(always)]
+            |_, [distances]: &[Block; 1]| {
+                let variance = Terms::new(distances).variance;
+                for i in 0..LANES {
+                    sums[i] += variance[i];
+                }
+            },
+        );
+        sums.iter().sum::<f64>()
     };
     let of = |volume: &Volume| {
         let sums = (0..volume.chunks()).into_par_iter().map(|chunk| of_chunk(volume, chunk));
@@ -48,9 +62,13 @@ fn by_chunks<T>(channels: &mut [T], len: usize, area: usize) -> Vec<Vec<&mut [T]
     parts
 }
 
-/// Writes the twelve values of a voxel, `at` in a chunk.
-fn write<T: Real>(part: &mut [&mut [T]], at: usize, values: [f64; CHANNELS]) {
-    part.iter_mut().zip(values).for_each(|(part, value)| part[at] = T::of(value));
+/// Writes the twelve values of voxels of a chunk.
+#[inline(always)]
+fn write<T: Real>(part: &mut [&mut [T]], voxels: Range<usize>, values: &Block) {
+    for (part, values) in part.iter_mut().zip(values) {
+        let part = part[voxels.clone()].iter_mut();
+        part.zip(values).for_each(|(part, value)| *part = T::of(*value));
+    }
 }
 
 fn describe<T: Real>(image: &FlexTensor, bounds: &FlexTensor, patch: Patch) -> FlexTensor {
@@ -62,45 +80,44 @@ fn describe<T: Real>(image: &FlexTensor, bounds: &FlexTensor, patch: Patch) -> F
     for ((volume, bounds), output) in
         volumes.iter().zip(bounds).zip(output.chunks_mut(CHANNELS * len))
     {
-        let area = volume.area();
-        by_chunks(output, len, area).into_par_iter().enumerate().for_each(|(chunk, mut part)| {
-            let mut march = March::new(volume);
-            for (i, z) in volume.planes_of(chunk).enumerate() {
-                let distances = march.distances(z);
-                for p in 0..area {
-                    let values = Terms::new(distances, p).descriptor(bounds);
-                    write(&mut part, i * area + p, values);
-                }
-            }
+        let parts = by_chunks(output, len, volume.area());
+        parts.into_par_iter().enumerate().for_each(|(chunk, mut part)| {
+            walk(
+                [volume],
+                chunk,
+                #[inline(always)]
+                |voxels, [distances]: &[Block; 1]| {
+                    let descriptors = Terms::new(distances).descriptor(bounds);
+                    write(&mut part, volume.in_chunk(voxels, chunk), &descriptors);
+                },
+            );
         });
     }
     tensor(output, shape)
 }
 
-/// How often the patch of voxel `p` of an axis takes voxel `q`.
-fn times(p: usize, q: usize, len: usize, radius: usize) -> f64 {
-    let offsets = -(radius as isize)..=radius as isize;
-    offsets.filter(|o| clamped(p, *o, len) == q).count() as f64
-}
-
 /// `dL/dD` of every voxel, channel after channel, over the voxels of a patch.
 fn slopes<T: Real>(volume: &Volume, bounds: [f64; 2], grad: &[T]) -> Vec<T> {
-    let (len, area) = (volume.data.len(), volume.area());
+    let len = volume.data.len();
     let mut slopes = vec![T::default(); CHANNELS * len];
     let per_voxel = 1.0 / volume.patch.voxels() as f64;
-    by_chunks(&mut slopes, len, area).into_par_iter().enumerate().for_each(|(chunk, mut part)| {
-        let mut march = March::new(volume);
-        for (i, z) in volume.planes_of(chunk).enumerate() {
-            let distances = march.distances(z);
-            for p in 0..area {
-                let terms = Terms::new(distances, p);
-                let descriptor = terms.descriptor(bounds);
-                let grad = |k: usize| grad[k * len + z * area + p].wide();
-                let weighted = std::array::from_fn(|k| grad(k) * descriptor[k]);
-                let slope = terms.pull_back(weighted, bounds);
-                write(&mut part, i * area + p, slope.map(|slope| slope * per_voxel));
-            }
-        }
+    let parts = by_chunks(&mut slopes, len, volume.area());
+    parts.into_par_iter().enumerate().for_each(|(chunk, mut part)| {
+        walk(
+            [volume],
+            chunk,
+            #[inline(always)]
+            |voxels: Range<usize>, [distances]: &[Block; 1]| {
+                let terms = Terms::new(distances);
+                let mut weighted = terms.descriptor(bounds);
+                for (k, weighted) in weighted.iter_mut().enumerate() {
+                    let grad = grad[k * len..][voxels.clone()].iter();
+                    weighted.iter_mut().zip(grad).for_each(|(s, g)| *s *= per_voxel * g.wide());
+                }
+                let slopes = terms.pull_back(&weighted, bounds);
+                write(&mut part, volume.in_chunk(voxels, chunk), &slopes);
+            },
+        );
     });
     slopes
 }
@@ -112,8 +129,7 @@ struct Side<'a> {
     bounds: [f64; 2],
 }
 
-/// `sum u |S - R|^2 / 12` over a chunk of planes, both images marching; writes the slopes of those whose part has
-/// channels.
+/// `sum u |S - R|^2 / 12` over a chunk of planes; writes the slopes of those whose part has channels.
 fn compare_chunk<T: Real>(
     sides: [Side; 2],
     weights: Option<&[T]>,
@@ -121,27 +137,38 @@ fn compare_chunk<T: Real>(
     mut parts: [Vec<&mut [T]>; 2],
 ) -> f64 {
     let volume = sides[0].volume;
-    let (area, per_voxel) = (volume.area(), 1.0 / volume.patch.voxels() as f64);
-    let mut marches = sides.map(|side| March::new(side.volume));
-    let mut sum = 0.0;
-    for (i, z) in volume.planes_of(chunk).enumerate() {
-        let distances = marches.each_mut().map(|march| march.distances(z));
-        for p in 0..area {
-            let weight = weights.map_or(1.0, |weights| weights[z * area + p].wide());
-            let weight = weight / CHANNELS as f64;
-            let terms = distances.map(|distances| Terms::new(distances, p));
-            let descriptors = [0, 1].map(|side| terms[side].descriptor(sides[side].bounds));
-            let squares = descriptors[0].iter().zip(&descriptors[1]).map(|(s, r)| (s - r).powi(2));
-            sum += weight * squares.sum::<f64>();
-            for (side, part) in parts.iter_mut().enumerate().filter(|(_, part)| !part.is_empty()) {
-                let [own, other] = [descriptors[side], descriptors[1 - side]];
-                let weighted = std::array::from_fn(|k| 2.0 * weight * (own[k] - other[k]) * own[k]);
-                let slope = terms[side].pull_back(weighted, sides[side].bounds);
-                write(part, i * area + p, slope.map(|slope| slope * per_voxel));
+    let per_voxel = 1.0 / volume.patch.voxels() as f64;
+    let mut sums = [0.0; LANES];
+    walk(
+        sides.map(|side| side.volume),
+        chunk,
+        #[inline(always)]
+        |voxels: Range<usize>, distances: &[Block; 2]| {
+            let mut weight = [1.0 / CHANNELS as f64; LANES];
+            if let Some(weights) = weights {
+                let weights = weights[voxels.clone()].iter();
+                weight.iter_mut().zip(weights).for_each(|(weight, u)| *weight *= u.wide());
             }
-        }
-    }
-    sum
+            let terms = [Terms::new(&distances[0]), Terms::new(&distances[1])];
+            let descriptors =
+                [terms[0].descriptor(sides[0].bounds), terms[1].descriptor(sides[1].bounds)];
+            // Beyond a row both are 1.
+            let off = block(|k, i| descriptors[0][k][i] - descriptors[1][k][i]);
+            for off in &off {
+                for i in 0..LANES {
+                    sums[i] += weight[i] * off[i] * off[i];
+                }
+            }
+            let voxels = volume.in_chunk(voxels, chunk);
+            for (side, part) in parts.iter_mut().enumerate().filter(|(_, part)| !part.is_empty()) {
+                let factor = [2.0, -2.0][side] * per_voxel;
+                let weighted =
+                    block(|k, i| factor * weight[i] * off[k][i] * descriptors[side][k][i]);
+                write(part, voxels.clone(), &terms[side].pull_back(&weighted, sides[side].bounds));
+            }
+        },
+    );
+    sums.iter().sum()
 }
 
 /// `sum u |S - R|^2 / 12` of two images, and of those that need it `dL/dD` as [`slopes`] gives it.
@@ -161,84 +188,6 @@ fn compare<T: Real>(
     // In order, so that the sum does not depend on the threads.
     let sum = sums.collect::<Vec<f64>>().iter().sum();
     (sum, slopes)
-}
-
-/// The adjoint of the sum over patches, of plane `z` of one channel.
-fn adjoint_sum<T: Real>(volume: &Volume, slopes: &[T], z: usize) -> Vec<f64> {
-    let [w, h, d] = volume.size;
-    let (area, r) = (volume.area(), volume.patch.radius);
-    let mut along_z = vec![0.0; area];
-    for p in z.saturating_sub(r)..(z + r + 1).min(d) {
-        let times = times(p, z, d, r);
-        let plane = &slopes[p * area..][..area];
-        along_z.iter_mut().zip(plane).for_each(|(sum, slope)| *sum += times * slope.wide());
-    }
-    let mut along_y = vec![0.0; area];
-    for (y, row) in along_z.chunks(w).enumerate() {
-        for o in -(r as isize)..=r as isize {
-            let sums = &mut along_y[clamped(y, o, h) * w..][..w];
-            sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
-        }
-    }
-    let mut sums = vec![0.0; area];
-    for (row, sums) in along_y.chunks(w).zip(sums.chunks_mut(w)) {
-        for (x, value) in row.iter().enumerate() {
-            (-(r as isize)..=r as isize).for_each(|o| sums[clamped(x, o, w)] += value);
-        }
-    }
-    sums
-}
-
-/// What the voxels of plane `z` pass to each of their six neighbours.
-fn passed<T: Real>(volume: &Volume, slopes: &[T], z: usize) -> [Vec<f64>; 6] {
-    let values = volume.neighbours(z);
-    let mut passed: [Vec<f64>; 6] = std::array::from_fn(|_| vec![0.0; volume.area()]);
-    for ([a, b], slopes) in PAIRS.into_iter().zip(slopes.chunks(volume.data.len())) {
-        for (p, h) in adjoint_sum(volume, slopes, z).into_iter().enumerate() {
-            let slope = 2.0 * h * (values[a][p] - values[b][p]);
-            passed[a][p] += slope;
-            passed[b][p] -= slope;
-        }
-    }
-    passed
-}
-
-/// What plane `z` is passed by all.
-fn collected(volume: &Volume, passed: &[[Vec<f64>; 6]], z: usize) -> Vec<f64> {
-    let ([w, h, d], area) = (volume.size, volume.area());
-    let dilation = volume.patch.dilation;
-    let mut sums = vec![0.0; area];
-    for (n, (axis, sign)) in NEIGHBOURS.into_iter().enumerate() {
-        let shift = sign * dilation as isize;
-        if axis < 2 {
-            for (p, value) in passed[z][n].iter().enumerate() {
-                let (x, y) = (p % w, p / w);
-                let to = match axis {
-                    0 => y * w + clamped(x, shift, w),
-                    _ => clamped(y, shift, h) * w + x,
-                };
-                sums[to] += value;
-            }
-            continue;
-        }
-        let first = z.saturating_sub(dilation);
-        let near = &passed[first..(z + dilation + 1).min(d)];
-        for (q, plane) in (first..).zip(near) {
-            if clamped(q, shift, d) == z {
-                sums.iter_mut().zip(&plane[n]).for_each(|(sum, value)| *sum += value);
-            }
-        }
-    }
-    sums
-}
-
-/// The gradient of the image from the slopes of its distances.
-fn to_image<T: Real>(volume: &Volume, slopes: &[T]) -> Vec<T> {
-    let planes = 0..volume.size[2];
-    let passed = planes.clone().into_par_iter().map(|z| passed(volume, slopes, z));
-    let passed: Vec<[Vec<f64>; 6]> = passed.collect();
-    let collected = planes.into_par_iter().map(|z| collected(volume, &passed, z));
-    collected.collect::<Vec<_>>().into_iter().flatten().map(T::of).collect()
 }
 
 fn backward<T: Real>(
