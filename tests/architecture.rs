@@ -19,7 +19,7 @@ const TRAINING: &[(&str, &[&str])] = &[
     ("progress", &["stderr"]),
     ("schedule", &[]),
     ("optimizer", &[]),
-    ("arguments", &["folder", "settings", "user_flags"]),
+    ("arguments", &["settings", "user_flags"]),
     ("journal", &["folder", "stderr"]),
     ("data", &["settings"]),
     ("checkpoint", &["data", "folder", "journal"]),
@@ -28,10 +28,6 @@ const TRAINING: &[(&str, &[&str])] = &[
     ("pictures", &["data", "folder", "journal", "settings"]),
     ("objective", &["data", "settings"]),
     ("model", &["data", "metrics", "objective", "pictures", "stderr"]),
-    (
-        "rehearsal",
-        &["arguments", "data", "model", "objective", "optimizer", "run", "settings", "team"],
-    ),
     (
         "train",
         &[
@@ -44,7 +40,6 @@ const TRAINING: &[(&str, &[&str])] = &[
             "objective",
             "optimizer",
             "progress",
-            "rehearsal",
             "run",
             "schedule",
             "settings",
@@ -81,47 +76,23 @@ const ARROWS: &[(&str, &[&str])] = &[
 const NETWORKS: &[(&str, &[&str])] = &[
     ("ops", &[]),
     ("layers", &["ops"]),
-    ("pieces", &[]),
     ("padding", &["layers"]),
     ("spline_head", &["layers", "ops"]),
     ("activations", &["ops", "parallel"]),
     ("sharded", &["activations", "layers", "parallel", "error"]),
     (
         "transmorph",
-        &[
-            "spline_head",
-            "sharded",
-            "activations",
-            "padding",
-            "pieces",
-            "layers",
-            "ops",
-            "parallel",
-            "error",
-        ],
+        &["spline_head", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],
     ),
     (
         "voxelmorph",
-        &[
-            "spline_head",
-            "sharded",
-            "activations",
-            "padding",
-            "pieces",
-            "layers",
-            "ops",
-            "parallel",
-            "error",
-        ],
+        &["spline_head", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],
     ),
     (
         "affine",
         &["voxelmorph", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],
     ),
-    (
-        "network",
-        &["affine", "transmorph", "voxelmorph", "sharded", "pieces", "ops", "parallel", "error"],
-    ),
+    ("network", &["affine", "transmorph", "voxelmorph", "sharded", "ops", "parallel", "error"]),
 ];
 
 /// What the modules of `ffdp-kit` may import, besides themselves.

@@ -20,7 +20,6 @@ use clap::error::ErrorKind;
 use ffdp_image::Result;
 use ffdp_train::data::Dataset;
 use ffdp_train::evaluate::evaluate;
-use ffdp_train::rehearsal::help;
 use ffdp_train::team::Team;
 use ffdp_train::{TrainArguments, TrainingRun, pictures, report};
 
@@ -58,14 +57,8 @@ fn main() -> ExitCode {
 
 fn train(arguments: &Arguments) -> Result<()> {
     let device = device::parse(&arguments.device)?;
-    let team = Team::one(&device);
-    // One of the processes that compile kernels for the first training on a GPU.
-    if let Some(helped) = help(&arguments.train, &team) {
-        return helped;
-    }
     // The recipe: defaults, a settings file, flags. Then the images: files are checked, not read.
     let run = TrainingRun::open(&arguments.train)?;
-    let run = TrainingRun { rehearsed: Some(arguments.device.clone()), ..run };
     let dataset = Dataset::open(&run.settings)?;
     run.prepare()?;
     eprintln!("{}", dataset.summary());
@@ -75,6 +68,7 @@ fn train(arguments: &Arguments) -> Result<()> {
         );
     }
     // Burn's `Learner`, with a journal, checkpoints and pictures in the folder of the run.
+    let team = Team::one(&device);
     let trained = ffdp_train::train(&run, &dataset, &team)?;
     // Pairs that were not trained on: overlap, folds, a picture each.
     let inference = team.inference(trained.model.clone())?;

@@ -6,7 +6,6 @@
 //! - [`transmorph`]: TransMorph; read `transmorph/mod.rs` first;
 //! - [`voxelmorph`]: VoxelMorph, a U-Net; [`affine`]: a network that aligns before either;
 //! - [`network`]: the choice between them, as it is trained and saved;
-//! - [`pieces`]: a forward pass in pieces that can be computed without each other;
 //! - [`activations`]: activations in parts, on several devices;
 //! - `sharded.rs`: any of the networks on a mesh of devices.
 //!
@@ -20,7 +19,7 @@
 //!   > affine > voxelmorph, transmorph
 //!     > spline_head                        displacements by control points
 //!     > sharded                            layers on a mesh of devices
-//!       > activations, padding, pieces > layers    activations in parts; modules
+//!       > activations, padding > layers    activations in parts; modules
 //!         > ops                            fused layers with hand-derived gradients
 //! ffdp-burn                                warps, losses, meshes of devices
 //! ```
@@ -33,7 +32,6 @@ pub mod layers;
 pub mod network;
 pub mod ops;
 mod padding;
-pub mod pieces;
 mod sharded;
 mod spline_head;
 #[cfg(test)]
@@ -43,6 +41,5 @@ pub mod voxelmorph;
 
 pub use affine::{AffineNet, AffineNetConfig};
 pub use network::{Deformation, DeformationConfig, Network, NetworkConfig};
-pub use pieces::Pieces;
 pub use transmorph::{Resolution, TransMorph, TransMorphConfig, Variant};
 pub use voxelmorph::{VoxelMorph, VoxelMorphConfig};

@@ -10,7 +10,6 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 
 use crate::affine::{AffineNet, AffineNetConfig};
-use crate::pieces::Pieces;
 use crate::transmorph::{TransMorph, TransMorphConfig};
 use crate::voxelmorph::{VoxelMorph, VoxelMorphConfig};
 
@@ -75,33 +74,18 @@ impl Deformation {
     /// The displacement that warps `moving` onto `fixed`; shapes and panics as
     /// [`TransMorph::forward`].
     pub fn forward(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
-        self.forward_in(moving, fixed, &mut Pieces::all())
-    }
-
-    /// [`forward`](Self::forward) in pieces.
-    pub fn forward_in(
-        &self,
-        moving: Tensor<5>,
-        fixed: Tensor<5>,
-        pieces: &mut Pieces,
-    ) -> Tensor<5> {
         match self {
-            Self::TransMorph(network) => network.forward_in(moving, fixed, pieces),
-            Self::VoxelMorph(network) => network.forward_in(moving, fixed, pieces),
+            Self::TransMorph(network) => network.forward(moving, fixed),
+            Self::VoxelMorph(network) => network.forward(moving, fixed),
         }
     }
 
     /// The displacement, or the velocity of a diffeomorphic network; shapes and panics as
     /// [`TransMorph::forward`].
     pub fn flow(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
-        self.flow_in(moving, fixed, &mut Pieces::all())
-    }
-
-    /// [`flow`](Self::flow) in pieces.
-    pub fn flow_in(&self, moving: Tensor<5>, fixed: Tensor<5>, pieces: &mut Pieces) -> Tensor<5> {
         match self {
-            Self::TransMorph(network) => network.flow_in(moving, fixed, pieces),
-            Self::VoxelMorph(network) => network.flow_in(moving, fixed, pieces),
+            Self::TransMorph(network) => network.flow(moving, fixed),
+            Self::VoxelMorph(network) => network.flow(moving, fixed),
         }
     }
 }

@@ -26,7 +26,6 @@ use crate::layers::initializer::WeightInit;
 use crate::layers::{Conv3d, MaxPool3d};
 use crate::ops::Precision;
 use crate::padding::{cropped, padded_pair};
-use crate::pieces::Pieces;
 use crate::spline_head::{check_spacing, spline_flow};
 
 /// Levels of the U-Net; extents are padded to a multiple of `2^LEVELS`.
@@ -144,60 +143,32 @@ impl VoxelMorph {
     /// # Panics
     /// If the shapes differ, have more than one channel or an empty extent.
     pub fn forward(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
-        self.forward_in(moving, fixed, &mut Pieces::all())
-    }
-
-    /// [`forward`](Self::forward) in pieces.
-    pub fn forward_in(
-        &self,
-        moving: Tensor<5>,
-        fixed: Tensor<5>,
-        pieces: &mut Pieces,
-    ) -> Tensor<5> {
-        let flow = self.flow_in(moving, fixed, pieces);
-        let Some(steps) = self.integration_steps else { return flow };
-        let shape = flow.dims();
-        pieces.compute(flow, shape, |flow| ffdp_burn::ops::compose::exp(flow, steps))
+        let flow = self.flow(moving, fixed);
+        match self.integration_steps {
+            None => flow,
+            Some(steps) => ffdp_burn::ops::compose::exp(flow, steps),
+        }
     }
 
     /// What the head predicts: the displacement itself, or the stationary velocity of a
     /// diffeomorphic network. Shapes and panics as [`VoxelMorph::forward`].
     pub fn flow(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
-        self.flow_in(moving, fixed, &mut Pieces::all())
-    }
-
-    /// [`flow`](Self::flow) in pieces.
-    pub fn flow_in(&self, moving: Tensor<5>, fixed: Tensor<5>, pieces: &mut Pieces) -> Tensor<5> {
         let dims = moving.dims();
         let mut x = padded_pair("VoxelMorph", moving, fixed, 1 << LEVELS);
-        let [n, _, d, h, w] = x.dims();
-        // Of `c` channels at the level `level`.
-        let shape = |c, level| [n, c, d >> level, h >> level, w >> level];
-        let channels = |unit: &ConvUnit| unit.conv.weight.dims()[0];
         let mut skips = Vec::with_capacity(LEVELS);
-        for (level, unit) in self.encoder.iter().enumerate() {
-            x = pieces.compute(x, shape(channels(unit), level), |x| {
-                unit.forward(if level == 0 { x } else { MaxPool3d.forward(x) })
-            });
-            skips.push(x.clone());
+        for unit in &self.encoder {
+            let features = unit.forward(x);
+            x = MaxPool3d.forward(features.clone());
+            skips.push(features);
         }
-        for (level, (unit, skip)) in
-            (0..LEVELS).rev().zip(self.decoder.iter().zip(skips.into_iter().rev()))
-        {
-            let joined = channels(unit) + skip.dims()[1];
-            x = pieces.compute(x, shape(joined, level), |x| {
-                let x = if level + 1 == LEVELS { MaxPool3d.forward(x) } else { x };
-                Tensor::cat(vec![nearest_x2(unit.forward(x)), skip], 1)
-            });
+        for (unit, skip) in self.decoder.iter().zip(skips.into_iter().rev()) {
+            x = Tensor::cat(vec![nearest_x2(unit.forward(x)), skip], 1);
         }
-        for unit in &self.last {
-            x = pieces.compute(x, shape(channels(unit), 0), |x| unit.forward(x));
+        let x = self.last.iter().fold(x, |x, unit| unit.forward(x));
+        if let Some(spacing) = self.control_spacing {
+            return spline_flow(&self.head, x, 1, spacing, [dims[2], dims[3], dims[4]]);
         }
-        let [_, _, d, h, w] = dims;
-        pieces.compute(x, [n, 3, d, h, w], |x| match self.control_spacing {
-            Some(spacing) => spline_flow(&self.head, x, 1, spacing, [d, h, w]),
-            None => cropped(self.head.forward(x), dims),
-        })
+        cropped(self.head.forward(x), dims)
     }
 }
 

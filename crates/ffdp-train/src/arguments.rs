@@ -6,7 +6,6 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use ffdp_image::{Error, Result};
 use toml::{Table, Value};
 
-use crate::folder::RunFolder;
 use crate::settings::file::{read, table};
 use crate::settings::{HeadArg, NetworkArg, Settings};
 use crate::user_flags::{UserFlags, WithoutEffect};
@@ -34,17 +33,6 @@ pub struct TrainArguments {
     /// Folder for metrics, checkpoints and pictures
     #[arg(short, long, alias = "out", value_name = "DIR", default_value = "transmorph-run")]
     pub output: PathBuf,
-}
-
-impl TrainArguments {
-    /// The recipe: the flags on top of a file, with `--resume` that of the run.
-    ///
-    /// # Errors
-    /// As [`Recipe::resolve`].
-    pub fn settings(&self) -> Result<Settings> {
-        let saved = self.resume.then(|| RunFolder::new(&self.output).settings());
-        self.recipe.resolve(saved.as_deref().or(self.settings.as_deref()))
-    }
 }
 
 /// The flags of the recipe, and which of them were given.

@@ -5,7 +5,6 @@
 //! report                     the page of a run
 //!   > train, evaluate        Burn's Learner on a model; the closing table
 //! predict, import            images to transforms; weights from PyTorch
-//!   > rehearsal              processes that compile the kernels of a step
 //!   > team                   several devices, several pairs a step
 //!   > model > objective      what a step is; what is minimised
 //!   > run                    a run that is about to start or to continue
@@ -48,7 +47,6 @@ mod optimizer;
 pub mod pictures;
 pub mod predict;
 mod progress;
-pub mod rehearsal;
 #[cfg(feature = "report")]
 pub mod report;
 mod run;

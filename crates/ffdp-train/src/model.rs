@@ -11,7 +11,7 @@ use burn::tensor::Tensor;
 use burn::train::{InferenceStep, TrainOutput, TrainStep};
 use ffdp_image::metrics::regularity;
 use ffdp_image::{Error, Result};
-use ffdp_nets::{Network, Pieces};
+use ffdp_nets::Network;
 
 use crate::data::Item;
 use crate::metrics::{Measured, Scores};
@@ -39,13 +39,12 @@ impl Registration {
 
     /// The terms of a pair on the tape.
     pub fn terms(&self, item: &Item) -> Terms {
-        self.objective.terms(item, self.predict(item, &mut Pieces::all())).0
+        let predicted = self.predict(item.moving.image.clone(), item.fixed.image.clone());
+        self.objective.terms(item, predicted).0
     }
 
-    /// What the network predicts for a pair, in pieces.
-    pub fn predict(&self, item: &Item, pieces: &mut Pieces) -> Predicted {
-        let images = [&item.moving, &item.fixed].map(|sample| sample.image.clone());
-        self.objective.predict(&self.network, images, pieces)
+    fn predict(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Predicted {
+        self.objective.predict(&self.network, moving, fixed)
     }
 }
 
@@ -69,7 +68,7 @@ impl InferenceStep for Registration {
 
     fn step(&self, item: Item) -> Measured {
         let started = Instant::now();
-        let predicted = self.predict(&item, &mut Pieces::all());
+        let predicted = self.predict(item.moving.image.clone(), item.fixed.image.clone());
         let (terms, moved) = self.objective.terms(&item, predicted.clone());
         let scores = Scores::of_terms(started, terms.read(), item.waited, &moved.device());
         let moved = item.picture.is_some().then(|| values(moved));
@@ -131,8 +130,7 @@ pub struct Prediction {
 pub fn predict(model: &Registration, moving: Tensor<5>, fixed: Tensor<5>) -> Result<Prediction> {
     let started = Instant::now();
     let operations = &model.objective.operations;
-    let pair = [moving.clone(), fixed];
-    let displacement = operations.predict(&model.network, pair, &mut Pieces::all()).displacement;
+    let displacement = operations.predict(&model.network, moving.clone(), fixed).displacement;
     let moved = operations.warp(moving, displacement.clone());
     let read = |tensor: Tensor<5>| {
         let failed = |reason| Error::device("reading back a prediction", reason);

@@ -14,7 +14,7 @@ use ffdp_burn::ops::label_dice::LabelDiceOptions;
 use ffdp_burn::ops::regularity::SMALL_DIFFERENCE;
 use ffdp_image::Result;
 use ffdp_image::metrics::{DiceScores, dice, dice_of, warp_labels};
-use ffdp_nets::{Deformation, Network, Pieces};
+use ffdp_nets::{Deformation, Network};
 use ffdp_parallel::{DisplacementBounds, Sharded};
 
 use crate::data::{Item, Prepared};
@@ -119,40 +119,26 @@ impl Operations {
     }
 
     /// What the network predicts for a pair.
-    pub fn predict(
-        &self,
-        network: &Network,
-        [moving, fixed]: [Tensor<5>; 2],
-        pieces: &mut Pieces,
-    ) -> Predicted {
+    pub fn predict(&self, network: &Network, moving: Tensor<5>, fixed: Tensor<5>) -> Predicted {
         let Some(alignment) = &network.alignment else {
-            let deformation = self.deformation(&network.deformation, [moving, fixed], pieces);
+            let deformation = self.deformation(&network.deformation, moving, fixed);
             return Predicted { displacement: deformation.clone(), deformation, back: None };
         };
-        let [n, _, d, h, w] = moving.dims();
-        let (image, field) = ([n, 1, d, h, w], [n, 3, d, h, w]);
-        let affine = pieces
-            .compute(moving.clone(), field, |moving| alignment.forward(moving, fixed.clone()));
-        let moved = pieces.compute(affine.clone(), image, |affine| self.warp(moving, affine));
-        let deformation = self.deformation(&network.deformation, [moved, fixed], pieces);
-        let inner = deformation.clone();
-        let displacement = pieces.compute(affine, field, |affine| self.compose(affine, inner));
+        let affine = alignment.forward(moving.clone(), fixed.clone());
+        let moved = self.warp(moving, affine.clone());
+        let deformation = self.deformation(&network.deformation, moved, fixed);
+        let displacement = self.compose(affine, deformation.clone());
         Predicted { displacement, deformation, back: None }
     }
 
-    fn deformation(
-        &self,
-        network: &Deformation,
-        [moving, fixed]: [Tensor<5>; 2],
-        pieces: &mut Pieces,
-    ) -> Tensor<5> {
-        let Self::Baseline { squarings, .. } = self else {
-            return network.forward_in(moving, fixed, pieces);
-        };
-        let flow = network.flow_in(moving, fixed, pieces);
-        let Some(steps) = squarings else { return flow };
-        let shape = flow.dims();
-        pieces.compute(flow, shape, |flow| baseline::exp(flow, *steps))
+    fn deformation(&self, network: &Deformation, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
+        match self {
+            Self::Fused(_) => network.forward(moving, fixed),
+            Self::Baseline { squarings: Some(steps), .. } => {
+                baseline::exp(network.flow(moving, fixed), *steps)
+            }
+            Self::Baseline { squarings: None, .. } => network.flow(moving, fixed),
+        }
     }
 
     /// `moving` as seen through the displacement.
@@ -240,16 +226,10 @@ impl Objective {
     }
 
     /// What the network predicts for a pair, and for the pair turned round where that is asked for.
-    pub fn predict(
-        &self,
-        network: &Network,
-        [moving, fixed]: [Tensor<5>; 2],
-        pieces: &mut Pieces,
-    ) -> Predicted {
-        let pair = [moving.clone(), fixed.clone()];
-        let predicted = self.operations.predict(network, pair, pieces);
+    pub fn predict(&self, network: &Network, moving: Tensor<5>, fixed: Tensor<5>) -> Predicted {
+        let predicted = self.operations.predict(network, moving.clone(), fixed.clone());
         let back = (self.inverse_weight > 0.0)
-            .then(|| self.operations.predict(network, [fixed, moving], pieces).displacement);
+            .then(|| self.operations.predict(network, fixed, moving).displacement);
         Predicted { back, ..predicted }
     }
 

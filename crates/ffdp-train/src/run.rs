@@ -30,9 +30,6 @@ pub struct TrainingRun {
     pub plain: bool,
     /// Ends it early.
     pub ending: Ending,
-    /// The device of a program that may be started again with the same arguments for parts of its kernels, by its name:
-    /// the program has to ask [`rehearsal::help`](crate::rehearsal::help) first. Default: none.
-    pub rehearsed: Option<String>,
 }
 
 /// Asks a training that runs in another thread to end; epochs that are done stay.
@@ -64,10 +61,13 @@ impl TrainingRun {
     /// Those of [`Self::begin`], or with `--resume` of [`Self::resume`].
     #[cfg(feature = "cli")]
     pub fn open(arguments: &TrainArguments) -> Result<Self> {
-        let (settings, output) = (arguments.settings()?, &arguments.output);
+        let TrainArguments { recipe, output, .. } = arguments;
         let run = match arguments.resume {
-            true => Self::resume(settings, output),
-            false => Self::begin(settings, output),
+            true => {
+                let saved = RunFolder::new(output).settings();
+                Self::resume(recipe.resolve(Some(&saved))?, output)
+            }
+            false => Self::begin(recipe.resolve(arguments.settings.as_deref())?, output),
         };
         Ok(Self { plain: arguments.plain, ..run? })
     }
@@ -87,7 +87,7 @@ impl TrainingRun {
         }
         settings.validate()?;
         settings.data = found(settings.data)?;
-        Ok(Self::at(settings, folder, 0))
+        Ok(Self { settings, folder, done: 0, plain: false, ending: Ending::default() })
     }
 
     /// The run in the folder `out`, from its last checkpoint on.
@@ -104,12 +104,7 @@ impl TrainingRun {
             let what = format!("--epochs must exceed the {done} epochs that are done");
             return Err(Error::invalid(what, settings.epochs, "ask for more epochs"));
         }
-        Ok(Self::at(settings, folder, done))
-    }
-
-    fn at(settings: Settings, folder: RunFolder, done: usize) -> Self {
-        let ending = Ending::default();
-        Self { settings, folder, done, plain: false, ending, rehearsed: None }
+        Ok(Self { settings, folder, done, plain: false, ending: Ending::default() })
     }
 
     /// Makes the folder of the run and saves the settings in it.

@@ -20,7 +20,6 @@ use crate::model::Registration;
 use crate::objective::Objective;
 use crate::optimizer::AmsGrad;
 use crate::progress::PlainLines;
-use crate::rehearsal::Helpers;
 use crate::run::TrainingRun;
 use crate::schedule::Polynomial;
 use crate::settings::Settings;
@@ -57,7 +56,6 @@ pub fn train(run: &TrainingRun, dataset: &Dataset, team: &Team) -> Result<Traine
     team.check(&run.settings)?;
     let device = team.first();
     let TrainingRun { settings, folder, .. } = run;
-    let helpers = Helpers::start(run, dataset, team);
     let tracking = device.clone().autodiff();
     let config = settings.network(dataset.size);
     let network_file = folder.network();
@@ -88,13 +86,9 @@ pub fn train(run: &TrainingRun, dataset: &Dataset, team: &Team) -> Result<Traine
     if let Some(error) = result.error {
         return Err(Error::device("training", error));
     }
-    match result.interrupted {
-        Some(stop) => {
-            let reason = stop.reason.unwrap_or_else(|| "stopped by the user".into());
-            let said = format!("training ended early: {reason}; continue it with --resume");
-            crate::stderr::say(&said);
-        }
-        None => helpers.finish(),
+    if let Some(stop) = result.interrupted {
+        let reason = stop.reason.unwrap_or_else(|| "stopped by the user".into());
+        crate::stderr::say(&format!("training ended early: {reason}; continue it with --resume"));
     }
     let timed = seconds_of_steps(&folder.journal())?;
     let epoch = checkpoint::best_weights(folder)?;

@@ -2,10 +2,9 @@
 
 use clap::Args;
 use clap::ValueEnum;
-use ffdp_train::rehearsal::help;
+use ffdp_train::TrainArguments;
 use ffdp_train::team::{Share, Team};
 use ffdp_train::user_flags::{UserFlags, WithoutEffect};
-use ffdp_train::{TrainArguments, TrainingRun, carry_out};
 
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
@@ -91,9 +90,6 @@ impl TrainCommand {
 /// Trains, and prints how well the network registers pairs that it has not seen.
 pub fn run_command(request: &TrainCommand) -> Result<()> {
     let team = request.team()?;
-    if let Some(helped) = help(&request.arguments, &team) {
-        return Ok(helped?);
-    }
     of_command(
         "interrupted: epochs that are done are kept; the same command with --resume goes on after the last one",
     );
@@ -102,9 +98,7 @@ pub fn run_command(request: &TrainCommand) -> Result<()> {
             "the first step compiles the kernels, about half a minute on a GPU that has not seen them",
         );
     }
-    let run = TrainingRun::open(&request.arguments)?;
-    let run = TrainingRun { rehearsed: Some(request.device.to_string()), ..run };
-    let finished = carry_out(&run, &team)?;
+    let finished = ffdp_train::run(&request.arguments, &team)?;
     say(&format!(
         "report.html, metrics and checkpoints are in {}",
         request.arguments.output.display()

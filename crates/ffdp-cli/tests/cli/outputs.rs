@@ -195,20 +195,3 @@ fn a_process_that_helps_to_compile_does_its_part_and_writes_nothing() {
         assert!(run.stdout.is_empty() && !folder.has("out"), "{part}: {}", run.stdout);
     }
 }
-
-/// So does a first training (`ffdp_train::rehearsal`), and a part that is none leaves nothing either.
-#[test]
-fn a_process_that_helps_to_train_does_its_part_and_writes_nothing() {
-    let folder = Folder::new();
-    let out = folder.path("out");
-    let request = ["train", "-o", &out, "--size", "32", "--pairs", "1", "--epochs", "1"];
-    for which in 0..3 {
-        let part = format!(r#"{{"which": {which}, "of": 3, "size": [32, 32, 32]}}"#);
-        let run = ffdp_in(&[("FFDP_REHEARSAL", &part)], &request);
-        run.succeeded();
-        let said = run.stdout + &run.stderr;
-        assert!(said.is_empty() && !folder.has("out"), "{part}: {said}");
-    }
-    let run = ffdp_in(&[("FFDP_REHEARSAL", "results")], &request);
-    assert!(run.code == 1 && run.stdout.is_empty() && !folder.has("out"), "{}", run.stderr);
-}

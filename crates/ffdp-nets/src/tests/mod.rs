@@ -1,6 +1,5 @@
 //! Networks on a mesh equal the whole ones: loss, gradients of every weight and of the images. The shards
 //! are virtual, all on the CPU; the last tests take GPUs where there are any.
-mod pieces;
 mod spline_head;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};

@@ -6,7 +6,6 @@ use super::encoder::IMAGES;
 use crate::layers::Conv3dRelu;
 use crate::layers::initializer::WeightInit;
 use crate::ops::{Precision, mean_pool};
-use crate::pieces::Pieces;
 
 /// Upsamples by two, joins a skip connection and convolves twice.
 #[derive(Module, Debug)]
@@ -87,30 +86,17 @@ impl Decoder {
     ///
     /// # Panics
     /// Unless there are four stages.
-    pub fn forward(
-        &self,
-        images: Tensor<5>,
-        stages: Vec<Tensor<5>>,
-        pieces: &mut Pieces,
-    ) -> Tensor<5> {
+    pub fn forward(&self, images: Tensor<5>, stages: Vec<Tensor<5>>) -> Tensor<5> {
         let [s0, s1, s2, s3]: [Tensor<5>; 4] =
             stages.try_into().expect("the decoder joins four encoder stages");
-        let [n, _, d, h, w] = images.dims();
-        let shape = |unit: &Conv3dRelu, divisor| {
-            [n, unit.conv.weight.dims()[0], d / divisor, h / divisor, w / divisor]
-        };
-        let halved = pieces.compute(images.clone(), shape(&self.c1, 2), |images| {
-            self.c1.forward(mean_pool(images))
-        });
-        let mut up = |block: &DecoderBlock, x, skip, divisor| {
-            pieces.compute(x, shape(&block.conv2, divisor), |x| block.forward(x, skip))
-        };
-        let x = up(&self.up0, s3, s2, 16);
-        let x = up(&self.up1, x, s1, 8);
-        let x = up(&self.up2, x, s0, 4);
-        let x = up(&self.up3, x, halved, 2);
-        let Some(up4) = &self.up4 else { return x };
-        let whole = pieces.compute(images, shape(&self.c2, 1), |images| self.c2.forward(images));
-        pieces.compute(x, shape(&up4.conv2, 1), |x| up4.forward(x, whole))
+        let halved = self.c1.forward(mean_pool(images.clone()));
+        let x = self.up0.forward(s3, s2);
+        let x = self.up1.forward(x, s1);
+        let x = self.up2.forward(x, s0);
+        let x = self.up3.forward(x, halved);
+        match &self.up4 {
+            None => x,
+            Some(up4) => up4.forward(x, self.c2.forward(images)),
+        }
     }
 }

@@ -2,13 +2,12 @@ use burn::module::Module;
 use burn::nn::{LayerNorm, LayerNormConfig};
 use burn::tensor::Tensor;
 
-use super::config::{PATCH, TransMorphConfig};
-use super::patch::{PatchEmbed, PatchMerging};
+use super::config::TransMorphConfig;
+use super::patch::PatchEmbed;
 use super::plan::StagePlan;
 use super::stage::Stage;
 use crate::layers::fused::normalise;
 use crate::layers::initializer::WeightInit;
-use crate::pieces::Pieces;
 
 /// Images concatenated at the input: moving and fixed.
 pub(super) const IMAGES: usize = 2;
@@ -55,22 +54,15 @@ impl Encoder {
     /// The normalised output of each stage, finest first.
     ///
     /// Shapes: volume `[N, 2, D, H, W]`; stage s `[N, 2^s C, D/(4 2^s), H/(4 2^s), W/(4 2^s)]`.
-    pub fn forward(&self, volume: Tensor<5>, pieces: &mut Pieces) -> Vec<Tensor<5>> {
-        let [n, _, d, h, w] = volume.dims();
-        let (mut tokens, mut merge) = (volume, None::<&PatchMerging>);
+    pub fn forward(&self, volume: Tensor<5>) -> Vec<Tensor<5>> {
+        let mut tokens = self.patch_embed.forward(volume);
         let mut outputs = Vec::with_capacity(self.layers.len());
-        for (s, (stage, norm)) in self.layers.iter().zip(&self.norms).enumerate() {
-            let [d, h, w] = [d, h, w].map(|extent| (extent / PATCH) >> s);
-            let c = norm.gamma.dims()[0];
-            tokens = pieces.compute(tokens, [n, d, h, w, c], |tokens| {
-                stage.forward(match merge {
-                    None => self.patch_embed.forward(tokens),
-                    Some(merge) => merge.forward(tokens),
-                })
-            });
-            let output = |tokens| normalise(norm, tokens).permute([0, 4, 1, 2, 3]);
-            outputs.push(pieces.compute(tokens.clone(), [n, c, d, h, w], output));
-            merge = stage.downsample.as_ref();
+        for (stage, norm) in self.layers.iter().zip(&self.norms) {
+            tokens = stage.forward(tokens);
+            outputs.push(normalise(norm, tokens.clone()).permute([0, 4, 1, 2, 3]));
+            if let Some(merge) = &stage.downsample {
+                tokens = merge.forward(tokens);
+            }
         }
         outputs
     }
@@ -104,7 +96,7 @@ mod tests {
         let device = Device::flex();
         let config = TransMorphConfig::tiny().for_size([32, 64, 96]);
         let net = Encoder::new(&config, &mut WeightInit::new(0, &device));
-        let outputs = net.forward(Tensor::ones([2, 2, 32, 64, 96], &device), &mut Pieces::all());
+        let outputs = net.forward(Tensor::ones([2, 2, 32, 64, 96], &device));
         let shapes: Vec<[usize; 5]> = outputs.iter().map(|o| o.dims()).collect();
         let expected = [[2, 6, 8, 16, 24], [2, 12, 4, 8, 12], [2, 24, 2, 4, 6], [2, 48, 1, 2, 3]];
         assert_eq!(shapes, expected);

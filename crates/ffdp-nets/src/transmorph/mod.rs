@@ -59,7 +59,6 @@ pub use window::Windows;
 
 use crate::layers::initializer::WeightInit;
 use crate::padding::{cropped, padded_pair};
-use crate::pieces::Pieces;
 
 /// TransMorph. Built by [`TransMorphConfig::init`].
 #[derive(Module, Debug)]
@@ -92,36 +91,20 @@ impl TransMorph {
     /// # Panics
     /// If the shapes differ, have more than one channel or an empty extent.
     pub fn forward(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
-        self.forward_in(moving, fixed, &mut Pieces::all())
-    }
-
-    /// [`forward`](Self::forward) in pieces.
-    pub fn forward_in(
-        &self,
-        moving: Tensor<5>,
-        fixed: Tensor<5>,
-        pieces: &mut Pieces,
-    ) -> Tensor<5> {
-        let flow = self.flow_in(moving, fixed, pieces);
-        let Some(steps) = self.integration_steps else { return flow };
-        let shape = flow.dims();
-        pieces.compute(flow, shape, |flow| ffdp_burn::ops::compose::exp(flow, steps))
+        let flow = self.flow(moving, fixed);
+        match self.integration_steps {
+            None => flow,
+            Some(steps) => ffdp_burn::ops::compose::exp(flow, steps),
+        }
     }
 
     /// What the head predicts: the displacement itself, or the stationary velocity of a
     /// diffeomorphic network. Shapes and panics as [`TransMorph::forward`].
     pub fn flow(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
-        self.flow_in(moving, fixed, &mut Pieces::all())
-    }
-
-    /// [`flow`](Self::flow) in pieces.
-    pub fn flow_in(&self, moving: Tensor<5>, fixed: Tensor<5>, pieces: &mut Pieces) -> Tensor<5> {
         let dims = moving.dims();
-        let [n, _, d, h, w] = dims;
         let images = padded_pair("TransMorph", moving, fixed, config::SIZE_MULTIPLE);
-        let stages = self.encoder.forward(images.clone(), pieces);
-        let features = self.decoder.forward(images, stages, pieces);
-        let flow = |features| cropped(self.head.forward(features, [d, h, w]), dims);
-        pieces.compute(features, [n, 3, d, h, w], flow)
+        let stages = self.encoder.forward(images.clone());
+        let size = [dims[2], dims[3], dims[4]];
+        cropped(self.head.forward(self.decoder.forward(images, stages), size), dims)
     }
 }

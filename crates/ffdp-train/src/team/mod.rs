@@ -67,11 +67,6 @@ impl Team {
         &self.devices[0]
     }
 
-    /// Whether it is one device.
-    pub fn is_one(&self) -> bool {
-        self.devices.len() == 1
-    }
-
     /// The devices of the pairs of a step, in turn.
     pub fn of_pairs(&self) -> &[Device] {
         match self.share {
