@@ -14,6 +14,7 @@ use ffdp_image::Error;
 use ffdp_image::io::{check_not_an_input, is_zarr_name, write_text};
 use serde::{Deserialize, Serialize};
 
+use crate::disk::ResultFolder;
 use crate::failure::{Failure, Result};
 use crate::file_version::FileVersion;
 use crate::json::to_json;
@@ -231,11 +232,12 @@ impl Claim {
         changed.map(|(file, _)| file.clone()).collect()
     }
 
-    /// Bytes of what the earlier run has left.
-    pub fn earlier_bytes(&self) -> u64 {
+    /// The folder, where what the earlier run has left is removed.
+    pub fn result_folder(&self, ignores_disk: bool) -> ResultFolder<'_> {
         let bytes =
             |file: &String| fs::metadata(self.folder.join(file)).map_or(0, |data| data.len());
-        self.earlier.iter().map(bytes).sum()
+        let freed_bytes = self.earlier.iter().map(bytes).sum();
+        ResultFolder { path: &self.folder, freed_bytes, ignores_disk }
     }
 
     /// Says that the run is complete, and which files it has written.

@@ -177,9 +177,7 @@ impl SeriesRun<'_> {
         output::prepare(&self.files.folder, &self.files.single())?;
         self.forecast().check(
             "the results of the series",
-            &self.files.folder,
-            claim.earlier_bytes(),
-            self.request.folder.ignore_disk,
+            claim.result_folder(self.request.folder.ignore_disk),
             self.printer,
         )
     }
