@@ -41,6 +41,17 @@ pub struct Forecast {
     pub most: u64,
 }
 
+/// A folder for results, and how strictly its disk is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultFolder<'a> {
+    /// It may still have to be made.
+    pub path: &'a Path,
+    /// Bytes of earlier results, which are removed before new ones are written.
+    pub freed_bytes: u64,
+    /// Whether a disk that seems too small is only warned of (--ignore-disk).
+    pub ignores_disk: bool,
+}
+
 /// What a registration writes besides its warped image.
 #[derive(Clone, Copy, Debug)]
 pub struct Written {
@@ -107,31 +118,26 @@ impl Forecast {
     pub fn check_file(&self, what: &str, output: &Path) -> Result<()> {
         let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
-        self.check(what, folder, 0, false, Printer::new(false, false)).map_err(|failure| {
+        let folder = ResultFolder { path: folder, freed_bytes: 0, ignores_disk: false };
+        self.check(what, folder, Printer::new(false, false)).map_err(|failure| {
             failure.with_help("free some space, or choose a folder on another disk")
         })
     }
 
-    /// Compares it with what is free in an existing folder once `freed_bytes` of earlier results are removed.
+    /// Compares it with what is free for `what` in a folder once its earlier results are removed.
     ///
     /// # Errors
-    /// When even the least does not fit, unless it is `ignored` (--ignore-disk).
-    pub fn check(
-        &self,
-        what: &str,
-        folder: &Path,
-        freed_bytes: u64,
-        ignored: bool,
-        printer: Printer,
-    ) -> Result<()> {
+    /// When even the least does not fit, unless the folder ignores its disk.
+    pub fn check(&self, what: &str, folder: ResultFolder, printer: Printer) -> Result<()> {
+        let ResultFolder { path, freed_bytes, ignores_disk } = folder;
         // A folder that is still to be made lies on the disk of the one around it.
-        let mut there = folder.ancestors().filter(|folder| !folder.as_os_str().is_empty());
+        let mut there = path.ancestors().filter(|folder| !folder.as_os_str().is_empty());
         let there = there.find(|folder| folder.exists()).unwrap_or(Path::new("."));
         let Some(free) = available_disk_bytes(there) else { return Ok(()) };
         match self.compare(free.saturating_add(freed_bytes)) {
             Fit::Fits => Ok(()),
-            Fit::Not { needed_bytes, available_bytes } if !ignored => Err(Error::TooLarge {
-                what: format!("{what} in {}", folder.display()),
+            Fit::Not { needed_bytes, available_bytes } if !ignores_disk => Err(Error::TooLarge {
+                what: format!("{what} in {}", path.display()),
                 needed_bytes,
                 available_bytes,
                 fix: "free some space, choose a folder on another disk, write less, or try it all the same \
@@ -144,7 +150,7 @@ impl Forecast {
                     "{what} may take {:.1} MB, and {:.1} MB are free in {}",
                     needed_bytes as f64 / 1e6,
                     available_bytes as f64 / 1e6,
-                    folder.display()
+                    path.display()
                 ));
                 Ok(())
             }
@@ -238,23 +244,24 @@ mod tests {
 
     #[test]
     fn results_that_cannot_fit_are_refused_unless_the_disk_is_ignored() {
-        let folder = std::env::temp_dir();
+        let temporary = std::env::temp_dir();
+        let folder = ResultFolder { path: &temporary, freed_bytes: 0, ignores_disk: false };
         let printer = Printer::new(true, false);
         let what = "the results of the registration";
         let small = Forecast { least: 1, expected: 1, most: 1 };
-        small.check(what, &folder, 0, false, printer).expect("a byte");
+        small.check(what, folder, printer).expect("a byte");
         if available_disk_bytes(&folder).is_none() {
             println!("skipped: this system does not say how much is free");
             return;
         }
         let large = Forecast { least: u64::MAX / 2, expected: u64::MAX / 2, most: u64::MAX };
-        let refused = large.check(what, &folder, 0, false, printer).expect_err("no such disk");
+        let refused = large.check(what, folder, printer).expect_err("no such disk");
         assert!(refused.to_string().contains("results of the registration"), "{refused}");
         let help = refused.help_text().unwrap_or_default();
         assert!(help.contains("--ignore-disk"), "{help}");
-        large.check(what, &folder, 0, true, printer).expect("it was asked for");
-        large
-            .check(what, &folder, u64::MAX / 2, false, printer)
-            .expect("an earlier run makes room");
+        let ignoring = ResultFolder { ignores_disk: true, ..folder };
+        large.check(what, ignoring, printer).expect("it was asked for");
+        let freed = ResultFolder { freed_bytes: u64::MAX / 2, ..folder };
+        large.check(what, freed, printer).expect("an earlier run makes room");
     }
 }

@@ -14,6 +14,7 @@ use ffdp_image::Error;
 use ffdp_image::io::{check_not_an_input, is_zarr_name, write_text};
 use serde::{Deserialize, Serialize};
 
+use crate::disk::ResultFolder;
 use crate::failure::{Failure, Result};
 use crate::file_version::FileVersion;
 use crate::json::to_json;
@@ -113,6 +114,19 @@ pub enum Existing {
     Resume,
 }
 
+/// A run that claims a folder.
+#[derive(Clone, Debug)]
+pub struct ClaimingRun<'a> {
+    /// The name of its command.
+    pub command: &'static str,
+    /// What decides its results.
+    pub identity: Identity,
+    /// The files that it may write, which lie in the folder.
+    pub files: &'a [&'a Path],
+    /// The files that it reads.
+    pub inputs: &'a [&'a Path],
+}
+
 /// A run's right to a folder.
 #[derive(Clone, Debug)]
 pub struct Claim {
@@ -123,25 +137,19 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The claim of a `command` that may write `files`, which lie in the folder.
+    /// The claim of a run to the folder.
     ///
     /// # Errors
-    /// When the folder holds results of another run and `existing` does not allow for it, when one of
-    /// `inputs` would have to be removed, or when a `manifest.json` is not ours.
-    pub fn new(
-        folder: &Path,
-        command: &'static str,
-        request: Identity,
-        files: &[&Path],
-        inputs: &[&Path],
-        existing: Existing,
-    ) -> Result<Self> {
+    /// When the folder holds results of another run and `existing` does not allow for it, when an input of the run
+    /// would have to be removed, or when a `manifest.json` is not ours.
+    pub fn new(folder: &Path, run: ClaimingRun, existing: Existing) -> Result<Self> {
+        let ClaimingRun { command, identity, files, inputs } = run;
         let manifest = Manifest {
             program: concat!("ffdp ", env!("CARGO_PKG_VERSION")),
             command,
             time: utc(unix_seconds()),
             state: State::Unfinished,
-            request,
+            request: identity,
             inputs: self::inputs(inputs.iter().copied()),
             files: files.iter().map(|file| relative(folder, file)).collect(),
         };
@@ -231,11 +239,12 @@ impl Claim {
         changed.map(|(file, _)| file.clone()).collect()
     }
 
-    /// Bytes of what the earlier run has left.
-    pub fn earlier_bytes(&self) -> u64 {
+    /// The folder, where what the earlier run has left is removed.
+    pub fn result_folder(&self, ignores_disk: bool) -> ResultFolder<'_> {
         let bytes =
             |file: &String| fs::metadata(self.folder.join(file)).map_or(0, |data| data.len());
-        self.earlier.iter().map(bytes).sum()
+        let freed_bytes = self.earlier.iter().map(bytes).sum();
+        ResultFolder { path: &self.folder, freed_bytes, ignores_disk }
     }
 
     /// Says that the run is complete, and which files it has written.
@@ -405,10 +414,11 @@ mod tests {
 
     /// A claim of a run that is known by `settings`.
     fn claim(folder: &Path, settings: &str, existing: Existing) -> Result<Claim> {
-        let request = Identity::from([("settings", settings.to_string())]);
+        let identity = Identity::from([("settings", settings.to_string())]);
         let files = ["warp.nii.gz", "warped.nii.gz", "settings.toml"].map(|name| folder.join(name));
         let files = files.each_ref().map(PathBuf::as_path);
-        Claim::new(folder, "register", request, &files, &[], existing)
+        let run = ClaimingRun { command: "register", identity, files: &files, inputs: &[] };
+        Claim::new(folder, run, existing)
     }
 
     /// A run that writes the warped image alone.
@@ -505,15 +515,10 @@ mod tests {
         fs::write(&input, "before").expect("writable");
         let claim = || {
             let identity = Identity::from([("fixed", place(&input))]);
-            Claim::new(
-                &out,
-                "register",
-                identity,
-                &[&out.join("warped.nii.gz")],
-                &[&input],
-                Existing::Refuse,
-            )
-            .expect("its own folder")
+            let warped = out.join("warped.nii.gz");
+            let (files, inputs) = ([warped.as_path()], [input.as_path()]);
+            let run = ClaimingRun { command: "register", identity, files: &files, inputs: &inputs };
+            Claim::new(&out, run, Existing::Refuse).expect("its own folder")
         };
         let is_done = || claim().is_done(Printer::new(true, false)).expect("a list");
         let done = || {
@@ -553,8 +558,9 @@ mod tests {
         let folder = folder.path();
         run(folder, "a", Existing::Refuse).expect("empty");
         let input = folder.join("warped.nii.gz");
-        let claim =
-            Claim::new(folder, "predict", Identity::new(), &[], &[&input], Existing::Overwrite);
+        let (identity, inputs) = (Identity::new(), [input.as_path()]);
+        let run = ClaimingRun { command: "predict", identity, files: &[], inputs: &inputs };
+        let claim = Claim::new(folder, run, Existing::Overwrite);
         let refused = claim.expect_err("it is read").to_string();
         assert!(refused.contains("overwrite an input"), "{refused}");
     }

@@ -15,7 +15,7 @@ use burn::tensor::{Device, Int, TensorData};
 use super::collective::reduce;
 use super::exchange::Reduction;
 use super::layout::Layout;
-use super::ring::{DisplacementBounds, IndexMap, reachable};
+use super::ring::{DisplacementBounds, IndexMap, MappedPlanes};
 use super::sharded::Sharded;
 use super::transfer::labels_to_devices;
 use ffdp_burn::losses;
@@ -59,7 +59,8 @@ pub fn label_dice_loss(
         .all_planes()
         .enumerate()
         .map(|(k, planes)| {
-            reachable(layout, &planes, &image, &map, &bounds[k.min(bounds.len() - 1)])
+            let bounds = &bounds[k.min(bounds.len() - 1)];
+            MappedPlanes { fixed: layout, planes: &planes, map: &map, bounds }.reachable(&image)
         })
         .collect();
     let part = |labels: &Tensor<5, Int>, planes: &Range<usize>, device: &Device| {

@@ -28,7 +28,7 @@ use ffdp_parallel::{
     },
     hosts::Holders,
     memory::ExactMemory,
-    ring::{IndexMap, RingInputs, RingSampler, reachable},
+    ring::{IndexMap, MappedPlanes, RingInputs, RingSampler},
 };
 
 /// They are released once a greedy stage is on its last level.
@@ -311,7 +311,10 @@ pub(super) fn read_through(
     let reach = IndexMap { affine: vec![*map.rows()], ..IndexMap::identity() };
     let bounds = DisplacementBounds::NONE;
     let planes = team.fixed.around(0, layout.extent());
-    let reached = |planes| reachable(layout, planes, volume.layout(), &reach, &bounds);
+    let reached = |planes| {
+        let mapped = MappedPlanes { fixed: layout, planes, map: &reach, bounds: &bounds };
+        mapped.reachable(volume.layout())
+    };
     let wanted = planes.iter().map(reached).collect::<Vec<_>>();
     let [_, channels, ..] = volume.dims();
     let dtype = volume.shards()[0].dtype();

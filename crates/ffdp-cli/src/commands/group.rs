@@ -120,8 +120,8 @@ impl GroupArguments {
         plan.check_memory()?;
         let tried: Vec<&Path> = files.tried.iter().map(PathBuf::as_path).collect();
         output::prepare(&files.folder, &tried)?;
-        let (freed, printer) = (claim.earlier_bytes(), self.print.printer());
-        disk.check(run.results, &files.folder, freed, self.folder.ignore_disk, printer)?;
+        let printer = self.print.printer();
+        disk.check(run.results, claim.result_folder(self.folder.ignore_disk), printer)?;
         printer.note(&format!("{} {}; {}", run.count, run.images[1], plan.in_short()));
         Ok(())
     }

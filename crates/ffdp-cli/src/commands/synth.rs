@@ -197,9 +197,8 @@ pub fn run(request: &SynthArguments) -> Result<()> {
     }])?;
     let claim = plan.claim(request)?;
     plan.make_folders()?;
-    let freed = claim.earlier_bytes();
     let forecast = plan.disk_forecast(request.uncompressed);
-    forecast.check("the data set", &request.output, freed, request.ignore_disk, printer)?;
+    forecast.check("the data set", claim.result_folder(request.ignore_disk), printer)?;
 
     let run = DataSet { request, sources: &sources, plan: &plan, printer };
     let mut entries: Vec<Option<SubjectEntry>> = vec![None; plan.subjects];

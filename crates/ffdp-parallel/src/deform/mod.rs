@@ -72,7 +72,7 @@ pub use landmarks::Landmarks;
 pub use maps::{ExpOptions, flow_of_velocity, map_of_halves, velocity};
 pub use objective::{Cost, FieldModel, FieldVector, ShardedObjective, SmoothSteps};
 pub use places::FieldPlaces;
-use problem::{Gradient, Problem};
+use problem::{Gradient, GradientReceiver, Problem};
 pub use sharded_comparison::{Compared, ShardedComparison};
 pub use spline::{Coefficients, ControlPoints, SplineModel, SplinePenalties};
 pub use view::{BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL};
@@ -396,14 +396,15 @@ impl Parts {
         for _ in 0..iterations {
             let fields = self.fields.take().expect(PRESENT);
             let _waiting = WaitForSums::when(self.problem.is_unknown());
-            let moments = self.descents.iter_mut().map(Descent::begin).collect();
+            let carried = self.descents.iter_mut().map(Descent::begin).collect();
             let mut shares: Vec<Vec<Tensor<1>>> = vec![Vec::new(); fields.len()];
             let descents = &mut self.descents;
             let mut take = |gradient: Gradient| {
                 let Gradient { shard, field, values, carried } = gradient;
                 shares[field].push(descents[field].take(shard, values, carried));
             };
-            let rows = self.problem.evaluate(&fields, moments, Some(&mut take))?;
+            let receiver = GradientReceiver { carried, take: &mut take };
+            let rows = self.problem.evaluate(&fields, Some(receiver))?;
             let holders = &self.problem.grid.holders;
             let steps = fields.into_iter().zip(&mut self.descents).zip(shares);
             let next = steps.map(|((field, descent), shares)| {

@@ -19,7 +19,7 @@ use super::compare::Comparison;
 use super::direct::DirectPair;
 use super::homes::Homes;
 use super::maps::{grid_of, longest};
-use super::problem::{Gradient, Problem};
+use super::problem::{Gradient, GradientReceiver, Problem};
 use super::view::Grid;
 use super::{DeformCriterion, ShardedImages, Team};
 use crate::collective::reduce;
@@ -327,8 +327,8 @@ impl<M: FieldModel> ShardedObjective<M> {
         let mut take = |Gradient { shard, field, values, .. }: Gradient| {
             gradients[field].push(homes.put_away(shard, values));
         };
-        let none = vec![vec![None; layout.count()]; fields.len()];
-        let rows = self.problem.evaluate(&fields, none, Some(&mut take))?;
+        let receiver = GradientReceiver { carried: Vec::new(), take: &mut take };
+        let rows = self.problem.evaluate(&fields, Some(receiver))?;
         let [loss, count] = self.problem.loss_and_count(reduce(rows, Reduction::Sum))?;
         let gradients = gradients.into_iter().map(|shards| Sharded::new(shards, layout.clone()));
         let gradient = self.model.pull_back(at, gradients.collect())?;

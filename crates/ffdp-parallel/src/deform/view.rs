@@ -10,7 +10,7 @@ use super::block::Block;
 use super::homes::Homes;
 use crate::hosts::Holders;
 use crate::layout::Layout;
-use crate::ring::{BlockSampler, DisplacementBounds, IndexMap, Keep, reachable};
+use crate::ring::{BlockSampler, DisplacementBounds, IndexMap, Keep, MappedPlanes};
 use crate::sharded::Sharded;
 use ffdp_image::error::Result;
 
@@ -219,11 +219,15 @@ impl View {
         let image = self.reachable(grid)?;
         let sampler = |k: usize| {
             let block = grid.block(k);
-            let (device, planes) = (grid.homes.device(k), &block.all);
-            let (map, reach) = (&self.map, &self.reach);
-            BlockSampler::new(&grid.layout, planes, device, &image, map, reach, self.keep)
+            let mapped = self.mapped(grid, &block.all);
+            BlockSampler::new(mapped, &image, grid.homes.device(k), self.keep)
         };
         Ok((0..grid.layout.count()).map(sampler).collect())
+    }
+
+    /// Planes of the grid, for displacements within reach.
+    fn mapped<'a>(&'a self, grid: &'a Grid, planes: &'a Range<usize>) -> MappedPlanes<'a> {
+        MappedPlanes { fixed: &grid.layout, planes, map: &self.map, bounds: &self.reach }
     }
 
     fn image(&self) -> &Sharded {
@@ -265,7 +269,7 @@ impl View {
             return Ok(self.image().clone());
         }
         let blocks = grid.holders.around(grid.width, grid.layout.extent());
-        let reach = |block| reachable(&grid.layout, block, &self.layout, &self.map, &self.reach);
+        let reach = |block| self.mapped(grid, block).reachable(&self.layout);
         let wanted: Vec<_> = blocks.iter().map(reach).collect();
         let found = self.holders.fetch(self.image(), &wanted)?;
         let found = found.expect("a block reaches at least one plane");

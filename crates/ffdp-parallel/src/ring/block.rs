@@ -12,8 +12,8 @@ use burn::backend::Dispatch;
 use burn::tensor::{Device, TensorData};
 
 use super::parcel::Parcel;
-use super::route::{parcels, thickest_parcel_of_block};
-use super::{DisplacementBounds, IndexMap};
+use super::route::thickest_parcel_of_block;
+use super::{IndexMap, MappedPlanes};
 use crate::layout::{Axis, Layout};
 use crate::sharded::{Sharded, narrow};
 use ffdp_burn::ops::GridSampleOptions;
@@ -43,20 +43,12 @@ pub(crate) struct BlockSampler {
 }
 
 impl BlockSampler {
-    /// For `planes` of the fixed side, displaced within `bounds`.
-    pub fn new(
-        fixed: &Layout,
-        planes: &Range<usize>,
-        device: &Device,
-        moving: &Sharded,
-        map: &IndexMap,
-        bounds: &DisplacementBounds,
-        keep: Keep,
-    ) -> Self {
-        let options = GridSampleOptions::default();
+    /// For planes of the fixed side, which are computed on `device`.
+    pub fn new(mapped: MappedPlanes, moving: &Sharded, device: &Device, keep: Keep) -> Self {
+        let MappedPlanes { fixed, planes, map, .. } = mapped;
         let of_moving = (planes.len() * moving.layout().extent()).div_ceil(fixed.extent());
         let limit = thickest_parcel_of_block(moving.layout().thickest(), of_moving);
-        let parcels = parcels(fixed, planes, moving.layout(), map, bounds, &options, limit);
+        let parcels = mapped.parcels(moving.layout(), &GridSampleOptions::default(), limit);
         let kept = match (keep, &parcels[..]) {
             (Keep::Planes, [parcel]) => Some(parcel.fetch(moving, device)),
             _ => None,

@@ -34,9 +34,8 @@ pub use backward::{RingGradients, Wanted};
 pub(super) use block::{BlockSampler, Keep};
 pub use held::HeldPlanes;
 pub use read::{BoundedField, ReadSampler};
-pub use route::reachable;
 pub(super) use route::thickest_parcel_of_block;
-pub use route::{DisplacementBounds, IndexMap};
+pub use route::{DisplacementBounds, IndexMap, MappedPlanes};
 
 use super::device_mesh::{DeviceMesh, ShardPlaces};
 use super::layout::Layout;
@@ -45,7 +44,7 @@ use super::transfer::to_device;
 use ffdp_burn::ops::{self, GridSampleOptions, Interpolation, Padding, grid_sample};
 use ffdp_image::error::Result;
 use parcel::{Parcel, local_affine};
-use route::{parcels, thickest_parcel};
+use route::thickest_parcel;
 
 /// What is sampled, and where. Shapes are those of the whole grids.
 #[derive(Clone, Copy, Debug)]
@@ -94,8 +93,11 @@ impl RingSampler {
         );
         let of = |k: usize| &bounds[k.min(bounds.len() - 1)];
         let limit = thickest_parcel(moving.thickest());
-        let route = |(k, planes)| parcels(fixed, &planes, moving, map, of(k), options, limit);
-        let route = fixed.all_planes().enumerate().map(route).collect();
+        let route = fixed.all_planes().enumerate().map(|(k, planes)| {
+            let mapped = MappedPlanes { fixed, planes: &planes, map, bounds: of(k) };
+            mapped.parcels(moving, options, limit)
+        });
+        let route = route.collect();
         let options = GridSampleOptions { displacement_scale: map.scale, size: None, ..*options };
         Self { fixed: fixed.clone(), mesh: mesh.clone(), moving: moving.clone(), options, route }
     }

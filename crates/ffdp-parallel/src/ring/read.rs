@@ -9,8 +9,8 @@ use burn::tensor::Device;
 
 use super::held::HeldPlanes;
 use super::parcel::{Parcel, local_affine};
-use super::route::{parcels, reachable, thickest_parcel};
-use super::{DisplacementBounds, IndexMap};
+use super::route::thickest_parcel;
+use super::{DisplacementBounds, IndexMap, MappedPlanes};
 use crate::layout::{Axis, Layout};
 use ffdp_burn::ops::{GridSampleOptions, Interpolation, grid_sample};
 use ffdp_burn::transform::affine_tensor;
@@ -89,8 +89,9 @@ impl ReadSampler {
         device: &Device,
         mut read: impl FnMut(Range<usize>) -> Result<Tensor<5>>,
     ) -> Result<Tensor<5>> {
-        let (fixed, moving) = (&self.fixed, &self.moving);
-        let window = reachable(fixed, planes, moving, &self.map, bounds);
+        let moving = &self.moving;
+        let mapped = MappedPlanes { fixed: &self.fixed, planes, map: &self.map, bounds };
+        let window = mapped.reachable(moving);
         let is_linear = self.options.interpolation == Interpolation::Linear;
         // Next to a cut, the nearest voxel is no sum of parts.
         if window.len() <= self.most || !is_linear {
@@ -98,8 +99,8 @@ impl ReadSampler {
             return Ok(self.part(planes, &Parcel::plain(held), image, field));
         }
         self.held.clear();
-        let (options, limit) = (&self.options, thickest_parcel(moving.thickest()));
-        let mut parcels = parcels(fixed, planes, moving, &self.map, bounds, options, limit);
+        let limit = thickest_parcel(moving.thickest());
+        let mut parcels = mapped.parcels(moving, &self.options, limit);
         // A file is read forward.
         parcels.sort_by_key(|parcel| parcel.planes.start);
         let mut sum: Option<Tensor<5>> = None;

@@ -176,60 +176,67 @@ impl DisplacementBounds {
     }
 }
 
-/// What the fixed side's `planes` sample, in parcels of at most `limit` planes. Those of different planes start at
-/// different places of the ring, so that no shard of the image is fetched by all at once.
-pub(super) fn parcels(
-    fixed: &Layout,
-    planes: &Range<usize>,
-    moving: &Layout,
-    map: &IndexMap,
-    bounds: &DisplacementBounds,
-    options: &GridSampleOptions,
-    limit: usize,
-) -> Vec<Parcel> {
-    let window = match moving.count() {
-        // The serial program.
-        1 => moving.held(),
-        _ => reachable(fixed, planes, moving, map, bounds),
-    };
-    let count = match moving.count() {
-        1 => 1,
-        _ => window.len().div_ceil(limit),
-    };
-    let cut = |i: usize| window.start + window.len() * i / count;
-    let ends = match (count, options.padding, options.interpolation) {
-        (1, ..) => Cut::Plain,
-        (_, _, Interpolation::Label) => Cut::Overlapping,
-        (_, Padding::Border, _) => Cut::Walled,
-        (_, Padding::Zeros, _) => Cut::Plain,
-    };
-    let mut parcels: Vec<Parcel> = (0..count)
-        .map(|i| Parcel { planes: cut(i)..cut(i + 1), window: window.clone(), ends })
-        .collect();
-    parcels.rotate_left(planes.start * count / fixed.extent());
-    parcels
+/// Planes of the fixed side, and how their voxels are mapped into the image.
+#[derive(Clone, Copy, Debug)]
+pub struct MappedPlanes<'a> {
+    /// How the fixed side is cut.
+    pub fixed: &'a Layout,
+    /// Across the axis of the cuts; at least one.
+    pub planes: &'a Range<usize>,
+    /// From fixed to moving voxels.
+    pub map: &'a IndexMap,
+    /// Of the displacement on these planes, in fixed voxels.
+    pub bounds: &'a DisplacementBounds,
 }
 
-/// The planes of the image that the fixed side's `planes` can reach; at least one.
-pub fn reachable(
-    fixed: &Layout,
-    planes: &Range<usize>,
-    moving: &Layout,
-    map: &IndexMap,
-    bounds: &DisplacementBounds,
-) -> Range<usize> {
-    let [d, h, w] = fixed.size();
-    let mut voxels = [w, h, d].map(|n| [0.0, (n - 1) as f64]);
-    voxels[fixed.axis().component()] = [planes.start as f64, (planes.end - 1) as f64];
-    let [low, high] = map.reach(moving.axis().component(), &voxels, bounds);
-    let extent = moving.extent();
-    // Without bounds, anywhere.
-    if !(low.is_finite() && high.is_finite()) {
-        return 0..extent;
+impl MappedPlanes<'_> {
+    /// What these planes sample of an image cut like `moving`, in parcels of at most `limit` planes. Those of different
+    /// planes start at different places of the ring, so that no shard of the image is fetched by all at once.
+    pub(super) fn parcels(
+        &self,
+        moving: &Layout,
+        options: &GridSampleOptions,
+        limit: usize,
+    ) -> Vec<Parcel> {
+        let window = match moving.count() {
+            // The serial program.
+            1 => moving.held(),
+            _ => self.reachable(moving),
+        };
+        let count = match moving.count() {
+            1 => 1,
+            _ => window.len().div_ceil(limit),
+        };
+        let cut = |i: usize| window.start + window.len() * i / count;
+        let ends = match (count, options.padding, options.interpolation) {
+            (1, ..) => Cut::Plain,
+            (_, _, Interpolation::Label) => Cut::Overlapping,
+            (_, Padding::Border, _) => Cut::Walled,
+            (_, Padding::Zeros, _) => Cut::Plain,
+        };
+        let mut parcels: Vec<Parcel> = (0..count)
+            .map(|i| Parcel { planes: cut(i)..cut(i + 1), window: window.clone(), ends })
+            .collect();
+        parcels.rotate_left(self.planes.start * count / self.fixed.extent());
+        parcels
     }
-    // The voxels on either side of a coordinate; casts saturate.
-    let first = (low.floor() - ROUNDING_PLANES).max(0.0) as usize;
-    let end = (high.floor() + 2.0 + ROUNDING_PLANES).max(0.0) as usize;
-    let first = first.min(extent - 1);
-    first..end.clamp(first + 1, extent)
+
+    /// The planes that these can reach of an image cut like `moving`; at least one.
+    pub fn reachable(&self, moving: &Layout) -> Range<usize> {
+        let Self { fixed, planes, map, bounds } = *self;
+        let [d, h, w] = fixed.size();
+        let mut voxels = [w, h, d].map(|n| [0.0, (n - 1) as f64]);
+        voxels[fixed.axis().component()] = [planes.start as f64, (planes.end - 1) as f64];
+        let [low, high] = map.reach(moving.axis().component(), &voxels, bounds);
+        let extent = moving.extent();
+        // Without bounds, anywhere.
+        if !(low.is_finite() && high.is_finite()) {
+            return 0..extent;
+        }
+        // The voxels on either side of a coordinate; casts saturate.
+        let first = (low.floor() - ROUNDING_PLANES).max(0.0) as usize;
+        let end = (high.floor() + 2.0 + ROUNDING_PLANES).max(0.0) as usize;
+        let first = first.min(extent - 1);
+        first..end.clamp(first + 1, extent)
+    }
 }

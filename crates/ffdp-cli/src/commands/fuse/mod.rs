@@ -22,7 +22,7 @@ use crate::commands::input::image;
 use crate::disk::Forecast;
 use crate::failure::{Failure, Result};
 use crate::json::to_json;
-use crate::manifest::{Claim, place};
+use crate::manifest::{Claim, ClaimingRun, place};
 use crate::memory::{Held, Plan, Sizes, peak_memory_bytes};
 use crate::output::OutputFolder;
 use crate::printer::Printer;
@@ -172,7 +172,8 @@ impl Files {
         }
         let fixed = ("fixed", Some(place(&request.fixed)));
         let identity = request.run.identity(settings, places(atlases.files()), &[fixed])?;
-        Claim::new(&self.folder, "fuse", identity, &files, &inputs, request.run.folder.existing())
+        let run = ClaimingRun { command: "fuse", identity, files: &files, inputs: &inputs };
+        Claim::new(&self.folder, run, request.run.folder.existing())
     }
 }
 

@@ -15,7 +15,7 @@ use super::PredictArguments;
 use crate::failure::Result;
 use crate::json::to_json;
 use crate::label_names::NamedOverlap;
-use crate::manifest::{Claim, Existing};
+use crate::manifest::{Claim, ClaimingRun, Existing};
 use crate::names::as_text;
 use crate::output;
 use crate::report::measures::Provenance;
@@ -62,7 +62,9 @@ impl Files {
         // Without weights there is nothing to predict with, which is said when they are loaded.
         let weights = request.checkpoint.weights(&RunFolder::new(&request.model)).ok();
         let inputs = [request.inputs(), weights.iter().map(PathBuf::as_path).collect()].concat();
-        Claim::new(&self.folder, "predict", request.identity(), &self.all(), &inputs, existing)
+        let (identity, files) = (request.identity(), self.all());
+        let run = ClaimingRun { command: "predict", identity, files: &files, inputs: &inputs };
+        Claim::new(&self.folder, run, existing)
     }
 
     /// The measures that an earlier run has left.

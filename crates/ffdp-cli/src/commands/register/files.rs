@@ -13,7 +13,7 @@ use crate::disk::{Forecast, Written};
 use crate::failure::Result;
 use crate::hash::sha256_of;
 use crate::journal::Opening;
-use crate::manifest::{Claim, Identity, place};
+use crate::manifest::{Claim, ClaimingRun, Identity, place};
 use crate::output::{self, Records};
 use crate::result::ResultRequest;
 use crate::settings::deforms;
@@ -120,7 +120,8 @@ impl Files {
         let checkpoint = self.checkpoint.file();
         let files: Vec<&Path> = self.all().into_iter().chain([&*checkpoint]).collect();
         let identity = request.identity(settings);
-        Claim::new(&self.folder, "register", identity, &files, inputs, request.folder.existing())
+        let run = ClaimingRun { command: "register", identity, files: &files, inputs };
+        Claim::new(&self.folder, run, request.folder.existing())
     }
 }
 

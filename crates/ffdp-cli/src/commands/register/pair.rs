@@ -172,9 +172,7 @@ impl Registrations {
             files.prepare()?;
             request.forecast(&sizes.fixed, &self.settings).check(
                 "the results of the registration",
-                &files.folder,
-                claim.earlier_bytes(),
-                request.folder.ignore_disk,
+                claim.result_folder(request.folder.ignore_disk),
                 *printer,
             )?;
         }

@@ -28,7 +28,7 @@ use crate::disk::Forecast;
 use crate::failure::{Failure, Result};
 use crate::hash::sha256;
 use crate::journal::Opening;
-use crate::manifest::{Claim, Existing};
+use crate::manifest::{Claim, ClaimingRun, Existing};
 use crate::memory::{Sizes, peak_memory_bytes};
 use crate::names::arguments;
 use crate::output::{self, OutputFolder, Records};
@@ -177,9 +177,7 @@ impl SeriesRun<'_> {
         output::prepare(&self.files.folder, &self.files.single())?;
         self.forecast().check(
             "the results of the series",
-            &self.files.folder,
-            claim.earlier_bytes(),
-            self.request.folder.ignore_disk,
+            claim.result_folder(self.request.folder.ignore_disk),
             self.printer,
         )
     }
@@ -330,7 +328,8 @@ fn claim(request: &RegisterArguments, files: &Files, settings: &Settings) -> Res
     }
     let existing = if request.folder.overwrite { Existing::Overwrite } else { Existing::Refuse };
     let identity = request.identity(&to_toml(settings)?);
-    Claim::new(&files.folder, "register", identity, &files.all(), &inputs, existing)
+    let run = ClaimingRun { command: "register", identity, files: &files.all(), inputs: &inputs };
+    Claim::new(&files.folder, run, existing)
 }
 
 /// What is read next to the series.

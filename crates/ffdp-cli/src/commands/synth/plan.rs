@@ -10,7 +10,7 @@ use super::source::Sources;
 use super::{SynthArguments, make_folder};
 use crate::disk::Forecast;
 use crate::failure::{Failure, Result};
-use crate::manifest::{Claim, Existing, MANIFEST};
+use crate::manifest::{Claim, ClaimingRun, Existing, MANIFEST};
 
 /// Slices of the finest grid that are computed at a time, at least.
 const SLAB: usize = 16;
@@ -123,7 +123,9 @@ impl Plan {
             true => Existing::Overwrite,
             false => Existing::Refuse,
         };
-        Claim::new(&request.output, "synth", request.identity(), &files, &inputs, existing)
+        let identity = request.identity();
+        let run = ClaimingRun { command: "synth", identity, files: &files, inputs: &inputs };
+        Claim::new(&request.output, run, existing)
     }
 
     /// Makes the folders and tries whether files can be written there, before the work.

@@ -9,7 +9,7 @@ use super::args::TemplateArguments;
 use crate::commands::cohort_images::ImageFiles;
 use crate::commands::group::{RunFiles, places};
 use crate::failure::{Failure, Result};
-use crate::manifest::{Claim, place};
+use crate::manifest::{Claim, ClaimingRun, place};
 
 /// In the folder of an image.
 pub const AFFINE: &str = "affine.txt";
@@ -123,13 +123,7 @@ impl Files {
             ("no_inverse", request.no_inverse.then(String::new)),
         ];
         let identity = request.run.identity(settings, places(images.files()), &more)?;
-        Claim::new(
-            &self.folder,
-            "template",
-            identity,
-            &files,
-            &inputs,
-            request.run.folder.existing(),
-        )
+        let run = ClaimingRun { command: "template", identity, files: &files, inputs: &inputs };
+        Claim::new(&self.folder, run, request.run.folder.existing())
     }
 }

@@ -132,14 +132,20 @@ struct Judged {
     weights: Option<Tensor<5>>,
 }
 
-/// A flow, and the gradient to its displacement where it is asked for.
-struct FlowGradient {
+/// The flow of a velocity, and the gradient to its displacement where it is asked for.
+struct FlowGradient<'a> {
+    velocity: &'a Sharded,
     flow: Flow,
     to_u: Option<Sharded>,
 }
 
-/// Who takes the gradients.
-pub(super) type Take<'a> = &'a mut dyn FnMut(Gradient);
+/// Where gradients go, and what is carried along to be changed by them.
+pub(super) struct GradientReceiver<'a> {
+    /// Of every field what it carries for each of its shards; none of them where nothing is carried.
+    pub carried: Vec<Vec<Carried>>,
+    /// Called for each shard in turn, and for each field of it.
+    pub take: &'a mut dyn FnMut(Gradient),
+}
 
 /// What a gradient goes to.
 pub(super) struct Gradient {
@@ -224,13 +230,12 @@ impl Problem {
         fixed || self.moving.is_unknown()
     }
 
-    /// The parts of each shard in the loss, for [`Problem::losses`]; each on its shard's device. With `take`, the
+    /// The parts of each shard in the loss, for [`Problem::losses`]; each on its shard's device. With a `receiver`, the
     /// gradient of each shard to each field goes there, and with it what is carried along to be changed.
     pub fn evaluate(
         &mut self,
         fields: &[Sharded],
-        mut carried: Vec<Vec<Carried>>,
-        mut take: Option<Take>,
+        receiver: Option<GradientReceiver>,
     ) -> Result<Vec<Tensor<1>>> {
         self.plan(fields)?;
         let flow = match &mut self.squarings {
@@ -248,24 +253,23 @@ impl Problem {
         };
         let sums = GlobalSums { pull, ..self.global_pass(&sight, fields)? };
         let counted = sums.counts.as_ref().map(|counts| counts[0].clone());
-        let mut rows = Vec::with_capacity(self.grid.layout.count());
-        match flow {
-            None => self.shards(&mut sight, &sums, &mut carried, &mut rows, take)?,
+        let rows = match flow {
+            None => self.shards(&mut sight, &sums, receiver),
             Some(flow) => {
                 let mut to_u = Vec::new();
                 let mut keep = |gradient: Gradient| {
                     to_u.push(self.grid.homes.put_away(gradient.shard, gradient.values));
                     self.grid.homes.settle(gradient.shard);
                 };
-                let keeps = take.is_some().then_some(&mut keep as Take);
-                // A velocity's are changed later.
-                self.shards(&mut sight, &sums, &mut [], &mut rows, keeps)?;
-                let to_u = take.is_some().then(|| Sharded::new(to_u, self.grid.layout.clone()));
-                let take = take.as_mut().map(|take| &mut **take as Take);
-                let flow = FlowGradient { flow, to_u };
-                self.to_velocity(flow, &fields[0], &sums, carried, &mut rows, take)?;
+                // What a velocity carries is changed later.
+                let keeper = GradientReceiver { carried: Vec::new(), take: &mut keep };
+                let mut rows = self.shards(&mut sight, &sums, receiver.is_some().then_some(keeper));
+                let to_u = receiver.is_some().then(|| Sharded::new(to_u, self.grid.layout.clone()));
+                let flow = FlowGradient { velocity: &fields[0], flow, to_u };
+                self.to_velocity(flow, &sums, &mut rows, receiver)?;
+                rows
             }
-        }
+        };
         self.counted = counted;
         Ok(rows.into_iter().map(|row| Tensor::cat(row, 0)).collect())
     }
@@ -299,17 +303,20 @@ impl Problem {
         Ok(Sight { displaced, around, came, shown })
     }
 
-    /// Every shard in turn: its part in the loss, and with `take` its gradients to the displacements. Those to fields
-    /// that are displacements are what `take` gets in the end; to what a velocity became they are neither smoothed nor
-    /// carry anything.
+    /// The part of every shard in the loss, shard by shard; a `receiver` gets the gradients to the displacements. Those
+    /// to fields that are displacements are what it gets in the end; to what a velocity became they are neither
+    /// smoothed nor carry anything.
     fn shards(
         &self,
         sight: &mut Sight,
         sums: &GlobalSums,
-        carried: &mut [Vec<Carried>],
-        rows: &mut Vec<Vec<Tensor<1>>>,
-        mut take: Option<Take>,
-    ) -> Result<()> {
+        receiver: Option<GradientReceiver>,
+    ) -> Vec<Vec<Tensor<1>>> {
+        let (mut carried, mut take) = match receiver {
+            Some(GradientReceiver { carried, take }) => (carried, Some(take)),
+            None => (Vec::new(), None),
+        };
+        let mut rows = Vec::with_capacity(self.grid.layout.count());
         let homes = &self.grid.homes;
         let is_field = self.squarings.is_none();
         let mut shown = std::mem::take(&mut sight.shown);
@@ -341,7 +348,7 @@ impl Problem {
                 take(Gradient { shard: k, field, values, carried });
             }
         }
-        Ok(())
+        rows
     }
 
     /// How alike the images are on a block, as its shard's part in the loss, and where it is asked for the gradients to
@@ -440,12 +447,10 @@ impl Problem {
     /// From the gradient to what a velocity became to that of the velocity, which may be rough.
     fn to_velocity(
         &self,
-        FlowGradient { flow, to_u }: FlowGradient,
-        velocity: &Sharded,
+        FlowGradient { velocity, flow, to_u }: FlowGradient,
         sums: &GlobalSums,
-        mut carried: Vec<Vec<Carried>>,
         rows: &mut [Vec<Tensor<1>>],
-        take: Option<Take>,
+        receiver: Option<GradientReceiver>,
     ) -> Result<()> {
         let (grid, homes) = (&self.grid, &self.grid.homes);
         let (costs, has_costs) = (!self.cost.is_none(), self.has_costs());
@@ -463,7 +468,8 @@ impl Problem {
             row.push(self.with_energy(k, cost, sums));
             homes.settle(k);
         }
-        let (Some(to_u), Some(take)) = (to_u, take) else { return Ok(()) };
+        let (Some(to_u), Some(receiver)) = (to_u, receiver) else { return Ok(()) };
+        let GradientReceiver { mut carried, take } = receiver;
         let squarings = self.squarings.as_ref().expect("a flow was made by them");
         let gradient = squarings.backwards(grid, flow, to_u)?;
         let gradient = grid.holders.surround(&gradient, self.radius())?;
@@ -475,7 +481,7 @@ impl Problem {
             if let (true, Some(counts)) = (costs, &sums.counts) {
                 pieces = self.cost.add(pieces, &field_on(k, &block), [&block, &inner], &counts[k]);
             }
-            let carried = carried[0][k].take();
+            let carried = carried.first_mut().and_then(|of| of[k].take());
             let carried = carried.map(|values| values.map(|v| homes.bring(k, v)));
             take(Gradient { shard: k, field: 0, values: self.smoothed(pieces), carried });
             homes.settle(k);

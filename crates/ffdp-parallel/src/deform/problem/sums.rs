@@ -114,8 +114,7 @@ impl Problem {
 
     /// The loss `[1]` of what these fields show, without penalties, on the device of the first shard.
     pub fn loss(&mut self, fields: &[Sharded]) -> Result<Tensor<1>> {
-        let none = vec![vec![None; self.grid.layout.count()]; fields.len()];
-        let rows = self.evaluate(fields, none, None)?;
+        let rows = self.evaluate(fields, None)?;
         self.losses(reduce(rows, Reduction::Sum), 1, false)
     }
 
