@@ -23,12 +23,15 @@ from scipy.ndimage import map_coordinates
 
 import from_scratch
 
-# Flags of `ffdp register` besides `--aligned --multimodal`.
+# Flags of `ffdp register` besides `--aligned`.
 OURS = {
-    "greedy, MI (the preset)": "",
-    "greedy, NMI": "--metric nmi",
-    "ffd, NMI, 5 mm": "--transform ffd --metric nmi",
-    "ffd, NMI, 8 mm": "--transform ffd --metric nmi --spacing-mm 8",
+    "greedy, MI (the preset)": "--multimodal",
+    "greedy, NMI": "--multimodal --metric nmi",
+    "greedy, MIND": "--multimodal --metric mind",
+    "greedy, NGF": "--multimodal --metric ngf",
+    "discrete, then MIND": "--preset hard",
+    "ffd, NMI, 5 mm": "--multimodal --transform ffd --metric nmi",
+    "ffd, NMI, 8 mm": "--multimodal --transform ffd --metric nmi --spacing-mm 8",
 }
 PEERS = {
     "ANTs SyN (MI)": from_scratch.ants("SyN"),
@@ -103,7 +106,7 @@ def main():
                 continue
             before = processor_seconds()
             if name in OURS:
-                run(args.ffdp, "register", "-f", fixed, "-m", moving, "--aligned", "--multimodal", *OURS[name].split(),
+                run(args.ffdp, "register", "-f", fixed, "-m", moving, "--aligned", *OURS[name].split(),
                     "--device", args.device, "-o", folder / "out", "--overwrite", "--no-inverse", "-q")  # fmt: skip
                 found = folder / "out/warp.nii.gz"
             else:
