@@ -370,10 +370,15 @@ fn a_file_of_one_entry_leaves_the_others_to_the_target() {
         assert_eq!(without.insert("steps".into(), 3.into()), Some(6.into()));
         assert_eq!(with, without, "{more:?}");
     }
-    // The fidelity is that of the comparison, whichever chose it.
+    // Blur and fidelity are those of the comparison, whichever chose it.
     std::fs::write(&file, "[attachment]\nkind = \"transport\"").unwrap();
     let with = written("transport", &["--settings", &file]);
-    assert_eq!(with["fidelity"].as_float(), Some(10.0));
+    assert_eq!(with, written("by_flag", &["-a", "transport"]));
+    // Control points go with the widths.
+    std::fs::write(&file, "sigmas_mm = [2.0]").unwrap();
+    for (out, more) in [("file", ["--settings", file.as_str()]), ("flag", ["--sigma", "2"])] {
+        assert_eq!(written(out, &more)["control_spacing_mm"].as_float(), Some(1.5));
+    }
 }
 
 #[test]

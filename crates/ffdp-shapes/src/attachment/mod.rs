@@ -128,7 +128,11 @@ impl Attachment {
         Ok(comparison)
     }
 
-    fn check(&self, source: &Shape, target: &Shape) -> Result<()> {
+    /// Refuses shapes that cannot be compared so.
+    ///
+    /// # Errors
+    /// As [`between`](Self::between).
+    pub fn check(&self, source: &Shape, target: &Shape) -> Result<()> {
         let kind = |shape: &Shape| std::mem::discriminant(&shape.cells);
         let counts = [source, target].map(|shape| shape.points.len());
         match self {

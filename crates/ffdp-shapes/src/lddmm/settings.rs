@@ -56,12 +56,17 @@ impl LddmmSettings {
         let thickness = target.thickness().unwrap_or(f64::INFINITY);
         let widest = (target.diameter() / 6.0).min(thickness / 2.0);
         let sigmas_mm = vec![widest, widest / 2.0];
-        let control_spacing_mm = 0.75 * sigmas_mm[1];
         let coarsen_mm = target.side_for(ENOUGH_CELLS);
         let sigmas = crate::attachment::advised_sigmas(&target.coarsened(coarsen_mm));
         let attachment = Attachment::Varifolds { sigmas_mm: sigmas, oriented: true };
         let fidelity = attachment.advised_fidelity();
-        Self { sigmas_mm, attachment, fidelity, control_spacing_mm, coarsen_mm, ..Self::default() }
+        let settings = Self { sigmas_mm, attachment, fidelity, coarsen_mm, ..Self::default() };
+        Self { control_spacing_mm: settings.advised_control_spacing_mm(), ..settings }
+    }
+
+    /// The distance of control points that goes with the widths, in mm: three quarters of the narrowest one.
+    pub fn advised_control_spacing_mm(&self) -> f64 {
+        0.75 * self.sigmas_mm.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
     /// The same for landmarks: kernels no wider than four times the distance of neighbours, for many landmarks show
@@ -88,7 +93,8 @@ impl LddmmSettings {
             return refuse(what, &self.sigmas_mm, "give at least one");
         }
         if !positive(self.fidelity) {
-            return refuse("the fidelity must be positive", &self.fidelity, "try 100");
+            let fix = format!("{} goes with the attachment", self.attachment.advised_fidelity());
+            return refuse("the fidelity must be positive", &self.fidelity, &fix);
         }
         let spacings = [self.control_spacing_mm, self.coarsen_mm];
         if !spacings.iter().all(|v| *v >= 0.0 && v.is_finite()) {
@@ -128,7 +134,7 @@ impl LddmmSettings {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a start.
-    pub(super) fn without_start(&self) -> Result<()> {
+    pub fn without_start(&self) -> Result<()> {
         match self.start {
             LinearStart::None => Ok(()),
             start => {

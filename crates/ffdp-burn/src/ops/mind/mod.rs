@@ -24,9 +24,9 @@
 //! ```
 //! `g` is made where the descriptors are, and never stored.
 //!
-//! No distance is stored on the way to the descriptors. Extra memory of the backward pass: 12 and 6 volumes. Of a
-//! comparison on the GPU: the 12 descriptors of one image, and with a gradient 12 slopes of the other, then those and
-//! 6 volumes; one gradient after the other. On the CPU no descriptors are stored.
+//! No distance is stored on the way to the descriptors. Extra memory of the backward pass: 12 and 6 volumes, on the CPU
+//! 12 and 4 of f64. Of a comparison on the GPU: the 12 descriptors of one image, and with a gradient 12 slopes of the
+//! other, then those and 6 volumes; one gradient after the other. On the CPU no descriptors are stored.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
@@ -75,7 +75,7 @@ pub enum VarianceBounds {
     OfMean,
     /// The same everywhere, in intensity^2: descriptors depend on a voxel's surroundings alone.
     Fixed {
-        /// Positive.
+        /// Positive, at least 1.2e-38.
         low: f64,
         /// At least `low`.
         high: f64,
@@ -150,7 +150,8 @@ impl MindOptions {
         assert!(r <= 3, "mind: the radius must be within 0..=3 voxels, got {r}");
         assert!((1..=4).contains(&d), "mind: the dilation must be within 1..=4 voxels, got {d}");
         if let VarianceBounds::Fixed { low, high } = bounds {
-            let in_order = low > 0.0 && high >= low && high.is_finite();
+            // Also in f32.
+            let in_order = low >= f64::from(f32::MIN_POSITIVE) && high >= low && high.is_finite();
             assert!(in_order, "mind: bounds must be positive and in order, got {low} and {high}");
         }
     }

@@ -45,6 +45,8 @@ pub fn run(request: &AtlasArguments) -> Result<()> {
     let template = request.template.as_ref().map(ShapeInput::read).transpose()?;
     let template = template.as_ref().unwrap_or(&members[0]);
     let settings = request.method.settings(template, &members[0])?;
+    settings.without_start()?;
+    members.iter().try_for_each(|member| settings.attachment.check(template, member))?;
     let folder = &request.output;
     std::fs::create_dir_all(folder)
         .map_err(|source| ffdp_image::Error::io(folder, "create", source))?;

@@ -114,7 +114,7 @@ pub struct MethodArguments {
     /// Iterations at most [default: 100].
     #[arg(short, long, value_name = "N")]
     iterations: Option<usize>,
-    /// Settings of an earlier run (settings.toml); flags go before.
+    /// Settings as in the settings.toml of a run, some or all of them; flags go before.
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
 }
@@ -137,18 +137,37 @@ impl MethodArguments {
             how => how,
         };
         self.check_effects(how)?;
+        let mut settings = self.for_target(target, how, &file)?;
+        self.set_flags(&mut settings);
+        settings.validate()?;
+        Ok(settings)
+    }
+
+    /// What goes with the target, with what the file names; compared as it says where `how` does not.
+    fn for_target(
+        &self,
+        target: &Shape,
+        how: Option<Compare>,
+        file: &toml::Table,
+    ) -> Result<LddmmSettings> {
         let mut settings = LddmmSettings::advised(target);
-        let of_file = with_entries(settings.clone(), &file)?;
+        let of_file = with_entries(settings.clone(), file)?;
         let coarsen_mm = self.coarsen.unwrap_or(of_file.coarsen_mm);
+        let coarse = target.coarsened(coarsen_mm);
         let attachment = match how {
-            Some(how) => self.attachment(how, &target.coarsened(coarsen_mm)),
-            None => of_file.attachment,
+            Some(how) => self.attachment(how, &coarse),
+            None => self.with_blur(of_file.attachment, file, &coarse),
         };
         settings.fidelity = attachment.advised_fidelity();
         if attachment == Attachment::Landmarks {
             settings = settings.for_landmarks(target);
+        } else {
+            // Control points go with the widths, whoever gives these.
+            let given = !self.sigma.is_empty();
+            settings.sigmas_mm = if given { self.sigma.clone() } else { of_file.sigmas_mm };
+            settings.control_spacing_mm = settings.advised_control_spacing_mm();
         }
-        let entries = with_entries(settings, &file)?;
+        let entries = with_entries(settings, file)?;
         let mut settings = LddmmSettings { attachment, coarsen_mm, ..entries };
         if self.multiscale {
             let Attachment::Transport(transport) = &mut settings.attachment else {
@@ -158,6 +177,10 @@ impl MethodArguments {
             };
             transport.multiscale.get_or_insert_default();
         }
+        Ok(settings)
+    }
+
+    fn set_flags(&self, settings: &mut LddmmSettings) {
         if !self.sigma.is_empty() {
             settings.sigmas_mm.clone_from(&self.sigma);
         }
@@ -174,8 +197,23 @@ impl MethodArguments {
         settings.fidelity = self.fidelity.unwrap_or(settings.fidelity);
         settings.steps = self.steps.unwrap_or(settings.steps);
         settings.iterations = self.iterations.unwrap_or(settings.iterations);
-        settings.validate()?;
-        Ok(settings)
+    }
+
+    /// Transport of a file; the blur that it leaves out goes with the target.
+    fn with_blur(&self, attachment: Attachment, file: &toml::Table, target: &Shape) -> Attachment {
+        let named = |entry: &str| file["attachment"].get(entry).is_some();
+        match (attachment, self.attachment(Compare::Transport, target)) {
+            (Attachment::Transport(mut own), Attachment::Transport(advised)) => {
+                if !named("blur") {
+                    own.blur = advised.blur;
+                }
+                if !named("at_blur") {
+                    own.at_blur = advised.at_blur;
+                }
+                Attachment::Transport(own)
+            }
+            (attachment, _) => attachment,
+        }
     }
 
     /// The entries of the file of settings, none without a file.

@@ -114,6 +114,7 @@ pub fn run(request: &RegisterShapes) -> Result<()> {
     let aligned = moved.as_ref().unwrap_or(&source);
     let grid = request.reference.as_deref().map(header).transpose()?.map(|h| h.geometry);
     let carried: Vec<Shape> = request.carry.iter().map(read_shape).collect::<Result<_, _>>()?;
+    settings.attachment.check(aligned, &target)?;
     let folder = &request.output;
     let kept = folder.join("momenta.json");
     let resumed = request.resume.then(|| read_momenta(&kept, start, &source)).transpose()?;

@@ -9,7 +9,7 @@ use super::terms::{Block, LANES};
 use ffdp_kit::real::{Real, elements};
 use ffdp_kit::window::{vectorized, weigh};
 
-/// Planes of a task.
+/// Planes of a task, which begins with rows of its own; along z nothing is kept.
 pub(super) const CHUNK: usize = 4;
 
 /// `position + offset` on an axis of `len` voxels.

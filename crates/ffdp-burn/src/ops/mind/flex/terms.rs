@@ -69,7 +69,8 @@ impl Terms {
         let mut to_variance = over_channels(|k, i| weighted[k][i] * self.excess[k][i]);
         for (i, to_variance) in to_variance.iter_mut().enumerate() {
             let free = (low..=high).contains(&self.variance[i]);
-            *to_variance *= if free { rate[i] * rate[i] / CHANNELS as f64 } else { 0.0 };
+            let factor = rate[i] * rate[i] / CHANNELS as f64;
+            *to_variance = if free { *to_variance * factor } else { 0.0 };
         }
         let mut slope = block(|k, i| to_variance[i] - weighted[k][i] * rate[i]);
         // All are measured from the least, the first of equal ones.
