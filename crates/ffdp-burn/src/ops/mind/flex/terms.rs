@@ -14,8 +14,8 @@ pub(super) type Block = [[f64; LANES]; CHANNELS];
 pub(super) fn block(value: impl Fn(usize, usize) -> f64) -> Block {
     let mut block = [[0.0; LANES]; CHANNELS];
     for (k, values) in block.iter_mut().enumerate() {
-        for i in 0..LANES {
-            values[i] = value(k, i);
+        for (i, here) in values.iter_mut().enumerate() {
+            *here = value(k, i);
         }
     }
     block
@@ -26,8 +26,8 @@ pub(super) fn block(value: impl Fn(usize, usize) -> f64) -> Block {
 fn over_channels(value: impl Fn(usize, usize) -> f64) -> [f64; LANES] {
     let mut sums = [0.0; LANES];
     for k in 0..CHANNELS {
-        for i in 0..LANES {
-            sums[i] += value(k, i);
+        for (i, sum) in sums.iter_mut().enumerate() {
+            *sum += value(k, i);
         }
     }
     sums
