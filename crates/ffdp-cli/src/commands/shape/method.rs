@@ -139,6 +139,11 @@ impl MethodArguments {
         self.check_effects(how)?;
         let mut settings = self.for_target(target, how, &file)?;
         self.set_flags(&mut settings);
+        let spaced = self.control_spacing.is_some() || file.contains_key("control_spacing_mm");
+        // Control points go with the widths, whoever gives these; landmarks are their own.
+        if !spaced && settings.attachment != Attachment::Landmarks {
+            settings.control_spacing_mm = settings.advised_control_spacing_mm();
+        }
         settings.validate()?;
         Ok(settings)
     }
@@ -161,11 +166,6 @@ impl MethodArguments {
         settings.fidelity = attachment.advised_fidelity();
         if attachment == Attachment::Landmarks {
             settings = settings.for_landmarks(target);
-        } else {
-            // Control points go with the widths, whoever gives these.
-            let given = !self.sigma.is_empty();
-            settings.sigmas_mm = if given { self.sigma.clone() } else { of_file.sigmas_mm };
-            settings.control_spacing_mm = settings.advised_control_spacing_mm();
         }
         let entries = with_entries(settings, file)?;
         let mut settings = LddmmSettings { attachment, coarsen_mm, ..entries };
