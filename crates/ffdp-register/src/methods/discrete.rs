@@ -12,11 +12,12 @@ use crate::problem::Content;
 use crate::settings::{LevelSettings, Next, Similarity, validate_shrink};
 use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::losses::similarities::{Mind, MindSettings};
+use ffdp_burn::ops::discrete::{Guide, PointPairs};
 use ffdp_burn::ops::{DiscreteOptions, GridSampleOptions, compose, discrete_rounds, grid_sample};
 use ffdp_burn::transform::{Displacement, affine_tensor};
 use ffdp_image::error::{Error, Result};
-use ffdp_image::image::Geometry;
-use ffdp_parallel::planner::VALUE;
+use ffdp_image::image::{Affine, Geometry, Physical, Voxel};
+use ffdp_parallel::{deform::Landmarks, planner::VALUE};
 
 /// Discrete search of large displacements (Siebert, Hansen and Heinrich 2021): a coarse displacement from which a
 /// deformable stage goes on. It compares structure by default (MIND), so that contrasts may differ.
@@ -131,14 +132,39 @@ impl DiscreteSettings {
         let moved = seen(&images.moving);
         let [fixed_features, moved_features] = [&images.fixed, &moved].map(|x| self.features(x));
         let [of_fixed, of_moving] = &images.masks;
-        let weights = [of_fixed.clone(), of_moving.as_ref().map(seen)];
-        let found = discrete_rounds(fixed_features, moved_features, weights, &self.options());
+        let landmarks = images.landmarks(&affine, DESCRIPTORS * Mind::default().usual_gain());
+        let pairs = landmarks.map(|landmarks| point_pairs(&landmarks)).transpose()?;
+        let guide = Guide {
+            weights: [of_fixed.clone(), of_moving.as_ref().map(seen)],
+            pairs: match &before {
+                Some(before) => pairs.map(|pairs| pairs.seen_through(before.clone())),
+                None => pairs,
+            },
+        };
+        let found = discrete_rounds(fixed_features, moved_features, &guide, &self.options());
         let field = match before {
             None => found,
             Some(before) => compose(before, found),
         };
         Ok(MethodResult { affine, displacement: Some(Displacement::new(field, fixed.clone())?) })
     }
+}
+
+/// Landmarks in voxels, where the moving image is seen through the affine map. Their distance counts the same along all axes,
+/// as that of displacements does.
+fn point_pairs(landmarks: &Landmarks) -> Result<PointPairs> {
+    let Landmarks { fixed_voxels, offsets_mm, linear_mm, sigma_mm, weight } = landmarks;
+    let to_voxels = Affine::<Voxel, Physical>::from_parts(*linear_mm, [0.0; 3]).inverse()?;
+    let there = |(voxel, offset_mm): (&[f64; 3], &[f64; 3])| {
+        let offset = to_voxels.apply(*offset_mm);
+        std::array::from_fn(|c| voxel[c] - offset[c])
+    };
+    let voxel_mm2 = linear_mm.iter().flatten().map(|a| a * a).sum::<f64>() / 3.0;
+    Ok(PointPairs {
+        fixed: fixed_voxels.clone(),
+        moving: fixed_voxels.iter().zip(offsets_mm).map(there).collect(),
+        precision: weight * voxel_mm2 / (2.0 * sigma_mm * sigma_mm),
+    })
 }
 
 impl StageMethod for DiscreteSettings {

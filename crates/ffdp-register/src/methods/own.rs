@@ -22,7 +22,7 @@ use ffdp_burn::transform::Displacement;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical, Voxel};
 use ffdp_kit::TensorPlace;
-use ffdp_parallel::{Sharded, planner::VALUE};
+use ffdp_parallel::{Sharded, deform::Landmarks, planner::VALUE};
 
 /// A way to find a transform that a program brings along, as a stage of a registration:
 /// [`Stage::own`](crate::Stage::own).
@@ -138,6 +138,11 @@ impl LevelImages {
     /// From voxels of the fixed to those of the moving image; `affine` is in RAS mm.
     pub fn index_map(&self, affine: &Affine<Physical, Physical>) -> Affine<Voxel, Voxel> {
         self.pair.index_map(affine)
+    }
+
+    /// The landmarks that drive the registration, if there are any, as a part of a loss that usually gains `gain`.
+    pub fn landmarks(&self, affine: &Affine<Physical, Physical>, gain: f64) -> Option<Landmarks> {
+        self.pair.landmarks_for(affine, gain)
     }
 
     /// The loss of `moving(A (x + w(x)))` against `fixed(x)`, `w` `[1, 3, D, H, W]` in voxels of the level. Waits for

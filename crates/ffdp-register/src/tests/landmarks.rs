@@ -6,7 +6,7 @@ use super::slabs::{FIELD_VOXELS, LOSS};
 use super::{brief, methods, pair_of, register, register_slabs, short, warp};
 use crate::{
     LevelSettings, Placement, Problem, Registration, Settings, Silent, Stage,
-    methods::{FfdSettings, GnkSettings, GreedySettings},
+    methods::{DiscreteRound, DiscreteSettings, FfdSettings, GnkSettings, GreedySettings},
     settings::{LinearSettings, MomentsSettings, OptimizerSettings, OrientationSettings},
 };
 use ffdp_burn::transform::rotations;
@@ -63,7 +63,16 @@ fn landmarks_lead_every_method_where_the_images_do_not() {
     let gnk = GnkSettings { levels: newton_levels(), ..GnkSettings::default() };
     let away = points[0].iter().zip(&points[1]).map(apart).sum::<f64>() / points[0].len() as f64;
     let greedy = GreedySettings { levels, ..GreedySettings::default() };
-    for stage in methods(&greedy).into_iter().chain([Stage::Ffd(ffd), Stage::Gnk(gnk)]) {
+    let round = |[spacing_voxels, step_voxels, radius]: [usize; 3]| DiscreteRound {
+        spacing_voxels,
+        step_voxels,
+        radius,
+    };
+    let rounds = [[4, 2, 3], [2, 1, 3]].map(round).to_vec();
+    let discrete =
+        DiscreteSettings { level: Some(level(1.0, 1)), rounds, ..DiscreteSettings::default() };
+    let others = [Stage::Ffd(ffd), Stage::Gnk(gnk), Stage::Discrete(discrete)];
+    for stage in methods(&greedy).into_iter().chain(others) {
         let name = stage.name();
         let found = register(&problem, &driven(stage.clone()), &Device::flex(), &mut Silent);
         let found = found.expect("good input");

@@ -118,7 +118,6 @@ fn least_kernel(
     near: &[f32],
     output: &mut [f32],
     tile: Tile,
-    theta: f32,
     #[comptime] radius: u32,
 ) {
     let area = tile.size.h * tile.size.w;
@@ -129,8 +128,9 @@ fn least_kernel(
     }
     let n = CUBE_POS_Y as usize;
     let len = len(&tile.size);
-    let first = n * 3 * len + tile.first as usize * area as usize + point;
+    let first = n * 4 * len + tile.first as usize * area as usize + point;
     let (near_x, near_y, near_z) = (near[first], near[first + len], near[first + 2 * len]);
+    let theta = near[first + 3 * len];
     let width = comptime!((2 * radius + 1) as usize);
     let radius = comptime!(radius as i32);
     let mut at = n * comptime!(width * width * width) * points + point;
@@ -230,7 +230,6 @@ impl DiscreteOps for CubeBackend {
     fn least_displacement_3d(
         costs: FloatTensor<Self>,
         near: FloatTensor<Self>,
-        theta: f64,
         window: Window,
     ) -> FloatTensor<Self> {
         assert_f32("discrete", &[&costs, &near]);
@@ -248,7 +247,6 @@ impl DiscreteOps for CubeBackend {
                 buffer(&near),
                 buffer(&output),
                 window.tile(size),
-                theta as f32,
                 window.radius as u32,
             );
         }

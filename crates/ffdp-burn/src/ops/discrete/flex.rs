@@ -95,12 +95,11 @@ fn costs<T: Real>(fixed: &FlexTensor, moving: &FlexTensor, window: Window) -> Fl
     tensor(data, output)
 }
 
-/// The displacements of the points of a plane whose costs are least; `near` are the components of `v`.
+/// The displacements of the points of a plane whose costs are least; `near` are the components of `v`, and `theta`.
 fn least_of_plane<'a, T: Real>(
     labels: &[(usize, [f64; 3])],
     costs_of: impl Fn(usize) -> &'a [T],
-    near: &[Vec<f64>; 3],
-    theta: f64,
+    near: &[Vec<f64>; 4],
 ) -> Vec<[f64; 3]> {
     let points = near[0].len();
     let (mut least, mut found) = (vec![f64::INFINITY; points], vec![0usize; points]);
@@ -109,7 +108,7 @@ fn least_of_plane<'a, T: Real>(
         for p in 0..points {
             let apart = [dx - near[0][p], dy - near[1][p], dz - near[2][p]];
             let squared = apart[0] * apart[0] + apart[1] * apart[1] + apart[2] * apart[2];
-            let cost = costs[p].wide() + theta * squared;
+            let cost = costs[p].wide() + near[3][p] * squared;
             let is_less = cost < least[p];
             least[p] = if is_less { cost } else { least[p] };
             found[p] = if is_less { which } else { found[p] };
@@ -118,7 +117,7 @@ fn least_of_plane<'a, T: Real>(
     found.into_iter().map(|which| labels[which].1).collect()
 }
 
-fn least<T: Real>(costs: &FlexTensor, near: &FlexTensor, theta: f64, window: Window) -> FlexTensor {
+fn least<T: Real>(costs: &FlexTensor, near: &FlexTensor, window: Window) -> FlexTensor {
     let shape = costs.layout().shape();
     let [batch, labels, planes, h, w] = [shape[0], shape[1], shape[2], shape[3], shape[4]];
     let (costs, near_field) = (elements::<T>(costs), elements::<T>(near));
@@ -132,12 +131,12 @@ fn least<T: Real>(costs: &FlexTensor, near: &FlexTensor, theta: f64, window: Win
     let area = h * w;
     let of_plane = |plane: usize| {
         let (n, z) = (plane / planes, plane % planes);
-        let near: [Vec<f64>; 3] = std::array::from_fn(|c| {
-            let plane = ((n * 3 + c) * depth + window.first + z) * area;
+        let near: [Vec<f64>; 4] = std::array::from_fn(|c| {
+            let plane = ((n * 4 + c) * depth + window.first + z) * area;
             near_field[plane..][..area].iter().map(|value| value.wide()).collect()
         });
         let costs_of = |label: usize| &costs[((n * labels + label) * planes + z) * area..][..area];
-        least_of_plane(&by_length, costs_of, &near, theta)
+        least_of_plane(&by_length, costs_of, &near)
     };
     let found: Vec<Vec<[f64; 3]>> = (0..batch * planes).into_par_iter().map(of_plane).collect();
     let mut data = Vec::with_capacity(batch * 3 * planes * h * w);
@@ -167,10 +166,9 @@ impl DiscreteOps for Flex {
     fn least_displacement_3d(
         costs: FloatTensor<Self>,
         near: FloatTensor<Self>,
-        theta: f64,
         window: Window,
     ) -> FloatTensor<Self> {
         let (costs, near) = (costs.to_contiguous(), near.to_contiguous());
-        by_dtype!("discrete", costs.dtype(), least(&costs, &near, theta, window))
+        by_dtype!("discrete", costs.dtype(), least(&costs, &near, window))
     }
 }

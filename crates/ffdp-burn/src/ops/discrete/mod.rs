@@ -13,7 +13,7 @@
 //!
 //! Beyond the image lies its nearest cell. Of equal costs the shortest displacement is taken. The scale of the features
 //! counts, for `theta` does: descriptors in 0..1 of twelve channels, as of [`mind`](crate::ops::mind()), are what it is
-//! made for. Not differentiable.
+//! made for. Corresponding points draw the control points near them (`points.rs`). Not differentiable.
 
 use burn::Tensor;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -28,8 +28,11 @@ use crate::ops::{
 #[cfg(feature = "cube")]
 mod cube;
 mod flex;
+mod points;
 #[cfg(test)]
 mod tests;
+
+pub use points::PointPairs;
 
 /// How strongly a displacement is drawn to those around, one pass after the other (Siebert et al.).
 pub const THETAS: [f64; 6] = [0.003, 0.01, 0.03, 0.1, 0.3, 1.0];
@@ -159,7 +162,7 @@ pub trait DiscreteOps: Backend {
     ) -> FloatTensor<Self>;
 
     /// The `d` of the least `C + theta |d - v|^2` of a window's planes, `[N, 3, planes, H, W]`, components (x, y, z);
-    /// `near` is `v` on the whole grid.
+    /// `near` is `v` and `theta` of every point of the whole grid, `[N, 4, D, H, W]`.
     #[fusion(
         dtype = costs,
         shape = { let _ = near; Shape::from([costs[0], 3, costs[2], costs[3], costs[4]]) }
@@ -167,7 +170,6 @@ pub trait DiscreteOps: Backend {
     fn least_displacement_3d(
         costs: FloatTensor<Self>,
         near: FloatTensor<Self>,
-        theta: f64,
         window: Window,
     ) -> FloatTensor<Self>;
 }
@@ -195,11 +197,10 @@ impl<B: DiscreteOps, C: CheckpointStrategy> DiscreteOps for Autodiff<B, C> {
     fn least_displacement_3d(
         costs: FloatTensor<Self>,
         near: FloatTensor<Self>,
-        theta: f64,
         window: Window,
     ) -> FloatTensor<Self> {
         let (costs, near) = (costs.into_primitive(), near.into_primitive());
-        <FloatTensor<Self>>::new(B::least_displacement_3d(costs, near, theta, window))
+        <FloatTensor<Self>>::new(B::least_displacement_3d(costs, near, window))
     }
 }
 
@@ -264,16 +265,25 @@ pub fn discrete(
     moving: Tensor<5>,
     options: &DiscreteOptions,
 ) -> ControlDisplacement {
-    weighted(fixed, moving, [None, None], options)
+    guided(fixed, moving, &Guide::default(), options)
 }
 
-/// [`discrete`] with weights `[N, 1, D, H, W]` in 0..1 of the places of both images: what a point costs counts as much as
-/// those of its cell do on the mean, of the fixed image forth and of the moving one back. A point without any follows
-/// those around it.
-fn weighted(
+/// What there is besides features to find a displacement by.
+#[derive(Clone, Debug, Default)]
+pub struct Guide {
+    /// Weights in 0..1 of the places of the fixed and of the moving image, `[N, 1, D, H, W]`: of the mean over a cell as
+    /// much as of what the point costs, of the fixed image forth and of the moving one back. Where nothing counts the
+    /// displacement follows those around.
+    pub weights: [Option<Tensor<5>>; 2],
+    /// Points that belong together.
+    pub pairs: Option<PointPairs>,
+}
+
+/// [`discrete`] with a guide.
+fn guided(
     fixed: Tensor<5>,
     moving: Tensor<5>,
-    weights: [Option<Tensor<5>>; 2],
+    guide: &Guide,
     options: &DiscreteOptions,
 ) -> ControlDisplacement {
     options.check();
@@ -286,14 +296,15 @@ fn weighted(
         let cells = Cells { width, stride };
         Tensor::<5>::from_dispatch(<Dispatch as DiscreteOps>::pool_3d(features, cells))
     };
-    let search = |fixed: &Tensor<5>, moving: &Tensor<5>, weights: &Option<Tensor<5>>| {
+    let search = |fixed: &Tensor<5>, moving: &Tensor<5>, weights: &Option<Tensor<5>>, pairs| {
         let weights = weights.as_ref().map(|weights| pooled(weights, width));
-        let found = coupled(pooled(fixed, width), pooled(moving, step), weights, options);
+        let directed = Directed { weights, pairs };
+        let found = coupled(pooled(fixed, width), pooled(moving, step), directed, options);
         found.mul_scalar(step as f64 / width as f64)
     };
-    let [of_fixed, of_moving] = &weights;
-    let mut forward = search(&fixed, &moving, of_fixed);
-    let mut backward = search(&moving, &fixed, of_moving);
+    let Guide { weights: [of_fixed, of_moving], pairs } = guide;
+    let mut forward = search(&fixed, &moving, of_fixed, pairs.clone());
+    let mut backward = search(&moving, &fixed, of_moving, pairs.as_ref().map(PointPairs::swapped));
     for _ in 0..options.consistency_iterations {
         // `compose` is `u(p) + w(p + u(p))`: what a pair of inverses has none of.
         let away = compose(backward.clone(), forward.clone()).mul_scalar(-0.5);
@@ -311,18 +322,15 @@ fn weighted(
 /// Several rounds of [`discrete`], such as a wide and a narrow one: each searches what is left after the features were
 /// warped by those before. The displacement of every voxel from the fixed to the moving image, in voxels.
 ///
-/// Weights in 0..1 say how much the places of each image count: of the mean over a cell as much as of its costs. Where
-/// nothing counts the displacement follows those around.
-///
 /// # Shapes
-/// fixed, moving `[N, C, D, H, W]`, weights `[N, 1, D, H, W]`; result `[N, 3, D, H, W]`, components (x, y, z).
+/// fixed, moving `[N, C, D, H, W]`; result `[N, 3, D, H, W]`, components (x, y, z).
 ///
 /// # Panics
-/// As [`discrete`], or without a round.
+/// As [`discrete`], without a round, or if points are given for a batch of several.
 pub fn discrete_rounds(
     fixed: Tensor<5>,
     moving: Tensor<5>,
-    [of_fixed, of_moving]: [Option<Tensor<5>>; 2],
+    guide: &Guide,
     rounds: &[DiscreteOptions],
 ) -> Tensor<5> {
     assert!(!rounds.is_empty(), "discrete: at least one round is needed");
@@ -332,8 +340,13 @@ pub fn discrete_rounds(
             None => moving,
             Some(field) => warp(moving, field.clone()),
         };
-        let weights = [of_fixed.clone(), of_moving.clone().map(seen)];
-        let more = weighted(fixed.clone(), seen(moving.clone()), weights, options).dense_forward();
+        let [of_fixed, of_moving] = guide.weights.clone();
+        let pairs = guide.pairs.as_ref().map(|pairs| match &found {
+            None => pairs.clone(),
+            Some(field) => pairs.seen_through(field.clone()),
+        });
+        let left = Guide { weights: [of_fixed, of_moving.map(seen)], pairs };
+        let more = guided(fixed.clone(), seen(moving.clone()), &left, options).dense_forward();
         found = Some(match found {
             None => more,
             Some(field) => compose(field, more),
@@ -354,11 +367,18 @@ fn tiles(features: &Tensor<5>, options: &DiscreteOptions) -> Vec<(usize, usize)>
 /// that count, so that their displacements come to it, a few points with each pass.
 const LEAST_WEIGHT: f64 = 1e-3;
 
-/// The displacements of one direction, in steps; `weights` of the points `[N, 1, D, H, W]`.
+/// What a search of one direction goes by.
+struct Directed {
+    /// Of the points `[N, 1, D, H, W]`.
+    weights: Option<Tensor<5>>,
+    pairs: Option<PointPairs>,
+}
+
+/// The displacements of one direction, in steps.
 fn coupled(
     fixed: Tensor<5>,
     moving: Tensor<5>,
-    weights: Option<Tensor<5>>,
+    Directed { weights, pairs }: Directed,
     options: &DiscreteOptions,
 ) -> Tensor<5> {
     let [n, _, d, h, w] = fixed.dims();
@@ -377,27 +397,41 @@ fn coupled(
             Some(weights) => costs * weights.clone().narrow(2, window.first, window.planes),
         }
     };
+    let like = (&fixed.device(), fixed.dtype());
+    let ones = || Tensor::ones([n, 1, d, h, w], like);
+    let drawing = pairs.map(|pairs| {
+        let counted = weights.clone().unwrap_or_else(ones).sum().reshape([1, 1, 1, 1, 1]);
+        pairs.drawing(&fixed, counted, options)
+    });
     let kept = (windows.len() == 1).then(|| costs_of(&windows[0]));
-    let best = |near: &Tensor<5>, theta: f64| {
+    let best = |near: Tensor<5>, theta: f64| {
+        let near = match &drawing {
+            None => Tensor::cat(vec![near, ones().mul_scalar(theta)], 1),
+            Some(drawing) => drawing.with(near, theta),
+        };
         let of_tile = |window: &Window| {
             let costs = kept.clone().unwrap_or_else(|| costs_of(window)).into_dispatch();
             let near = near.clone().into_dispatch();
             Tensor::<5>::from_dispatch(<Dispatch as DiscreteOps>::least_displacement_3d(
-                costs, near, theta, *window,
+                costs, near, *window,
             ))
         };
         let tiles: Vec<Tensor<5>> = windows.iter().map(of_tile).collect();
         if tiles.len() == 1 { tiles[0].clone() } else { Tensor::cat(tiles, 2) }
     };
+    let drawn = drawing.as_ref().map(|drawing| drawing.weight.clone());
+    let counts = match (weights.clone(), drawn) {
+        (weights, Some(drawn)) => Some(weights.unwrap_or_else(ones) + drawn),
+        (weights, None) => weights,
+    };
+    let counts = counts.map(|counts| counts.add_scalar(LEAST_WEIGHT));
     let smoothing = GaussianOptions::isotropic(options.sigma_points);
-    let smooth = |found: Tensor<5>| match &weights {
+    let smooth = |found: Tensor<5>| match &counts {
         None => gaussian(found, &smoothing),
-        Some(weights) => {
-            let parts = weights.clone().add_scalar(LEAST_WEIGHT);
-            gaussian(found * parts.clone(), &smoothing) / gaussian(parts, &smoothing)
+        Some(counts) => {
+            gaussian(found * counts.clone(), &smoothing) / gaussian(counts.clone(), &smoothing)
         }
     };
-    let none = Tensor::zeros([n, 3, d, h, w], (&fixed.device(), fixed.dtype()));
-    let first = smooth(best(&none, 0.0));
-    THETAS.iter().fold(first, |near, theta| smooth(best(&near, *theta)))
+    let first = smooth(best(Tensor::zeros([n, 3, d, h, w], like), 0.0));
+    THETAS.iter().fold(first, |near, theta| smooth(best(near, *theta)))
 }

@@ -47,8 +47,13 @@ fn the_least_cost_is_chosen() {
     let whole = |seed| -> Vec<f64> {
         uniform(n * c * d * h * w, 0.0, 4.0, seed).into_iter().map(f64::floor).collect()
     };
-    let (fixed, moving, near) = (whole(1), whole(2), whole(3));
+    let (fixed, moving, mut near) = (whole(1), whole(2), Vec::new());
     let theta = 0.25;
+    // `v` and `theta`.
+    for entry in whole(3).chunks(3 * d * h * w) {
+        near.extend(entry);
+        near.extend(vec![theta; d * h * w]);
+    }
     let at = |values: &[f64], volume: usize, p: [i64; 3]| {
         let p: Vec<usize> =
             (0..3).map(|a| p[a].clamp(0, [w, h, d][a] as i64 - 1) as usize).collect();
@@ -66,7 +71,7 @@ fn the_least_cost_is_chosen() {
                 let of = |c| at(&fixed, entry * 3 + c, p) - at(&moving, entry * 3 + c, q);
                 let cost: f64 = (0..3).map(|c| of(c).powi(2)).sum();
                 expected_costs[(entry * 125 + label) * 2 * h * w + point] = cost;
-                let away = |a: usize| (step[a] as f64 - at(&near, entry * 3 + a, p)).powi(2);
+                let away = |a: usize| (step[a] as f64 - at(&near, entry * 4 + a, p)).powi(2);
                 let total = (
                     cost + theta * (0..3).map(away).sum::<f64>(),
                     step.map(|s| s * s).iter().sum(),
@@ -83,10 +88,11 @@ fn the_least_cost_is_chosen() {
     }
     for (name, device) in devices() {
         let on = |values: &[f64]| tensor::<5>(values, [n, c, d, h, w], &device, DType::F32);
-        let [fixed, moving, near] = [&fixed, &moving, &near].map(|v| on(v).into_dispatch());
+        let [fixed, moving] = [&fixed, &moving].map(|v| on(v).into_dispatch());
+        let near = tensor::<5>(&near, [n, 4, d, h, w], &device, DType::F32).into_dispatch();
         let costs = <Dispatch as DiscreteOps>::displacement_costs_3d(fixed, moving, window);
         assert_eq!(to_f64(Tensor::<5>::from_dispatch(costs.clone())), expected_costs, "{name}");
-        let least = <Dispatch as DiscreteOps>::least_displacement_3d(costs, near, theta, window);
+        let least = <Dispatch as DiscreteOps>::least_displacement_3d(costs, near, window);
         assert_eq!(to_f64(Tensor::<5>::from_dispatch(least)), expected, "{name}");
     }
 }
@@ -225,7 +231,7 @@ fn a_displacement_of_many_voxels_is_found() {
     let once = mean_distance(&found.dense_forward(), &truth, margin);
     let narrow = DiscreteOptions { step_voxels: 1, ..DiscreteOptions::coarse(4, 3) };
     let twice = mean_distance(
-        &discrete_rounds(fixed, moving, [None, None], &[wide, narrow]),
+        &discrete_rounds(fixed, moving, &Guide::default(), &[wide, narrow]),
         &truth,
         margin,
     );
@@ -250,8 +256,12 @@ fn what_a_mask_leaves_out_misleads_its_neighbours_less() {
     let (fixed, moving) = (describe(spoilt), describe(moving));
     let rounds = [DiscreteOptions { step_voxels: 2, ..DiscreteOptions::coarse(4, 6) }];
     // Next to what is spoilt, 6 voxels from the other ends; and there, of which nothing is known but what lies around.
+    let search = |weights| {
+        let guide = Guide { weights, pairs: None };
+        discrete_rounds(fixed.clone(), moving.clone(), &guide, &rounds)
+    };
     let off = |mask| {
-        let found = discrete_rounds(fixed.clone(), moving.clone(), [mask, None], &rounds);
+        let found = search([mask, None]);
         [16..30, 6..16].map(|x| mean_distance_in(&found, &truth, [8..40, 8..40, x]))
     };
     let (without, with) = (off(None), off(Some(mask)));
@@ -262,9 +272,86 @@ fn what_a_mask_leaves_out_misleads_its_neighbours_less() {
     }
     // A mask of ones is none, but for rounding, which decides between some equal costs.
     let all = Some(Tensor::ones([1, 1, 48, 48, 48], (&Device::flex(), DType::F32)));
-    let everything = discrete_rounds(fixed.clone(), moving.clone(), [all.clone(), all], &rounds);
-    let plain = discrete_rounds(fixed.clone(), moving.clone(), [None, None], &rounds);
+    let (everything, plain) = (search([all.clone(), all]), search([None, None]));
     assert!(mean_distance(&everything, &plain, 0) < 0.01);
+}
+
+#[test]
+fn points_draw_where_the_images_say_nothing() {
+    // Nothing but one pair of points, 17 voxels apart, at no control point.
+    let size = [40, 44, 48];
+    let pairs = PointPairs {
+        fixed: vec![[21.0, 18.5, 19.0]],
+        moving: vec![[33.0, 9.5, 27.0]],
+        precision: 1.0,
+    };
+    let rounds = [
+        DiscreteOptions::coarse(6, 4),
+        DiscreteOptions { step_voxels: 2, ..DiscreteOptions::coarse(4, 3) },
+    ];
+    for (name, device) in devices() {
+        let flat = Tensor::<5>::zeros([1, 2, size[0], size[1], size[2]], &device);
+        let guide = Guide { pairs: Some(pairs.clone()), ..Guide::default() };
+        let found = discrete_rounds(flat.clone(), flat, &guide, &rounds);
+        let [x, y, z] = [21, 18, 19];
+        let there = to_f64(found.slice([0..1, 0..3, z..z + 1, y..y + 1, x..x + 1]));
+        let off: f64 = there.iter().zip([12.0, -9.0, 8.0]).map(|(u, t)| (u - t).powi(2)).sum();
+        println!("discrete {name}: at the point {there:.2?}, {:.2} voxels off", off.sqrt());
+        // A third of the last step.
+        assert!(off.sqrt() < 0.7, "{name}: {there:?}");
+    }
+}
+
+#[test]
+fn points_lead_images_that_show_no_motion_and_bend_only_what_lies_around() {
+    // The same image twice: without points nothing moves.
+    let size = [48; 3];
+    let image = mind(texture(size, 33), &MindOptions::default());
+    let rounds = [DiscreteOptions { step_voxels: 2, ..DiscreteOptions::coarse(4, 4) }];
+    let at_once = |precision| {
+        let fixed = vec![[23.5; 3]];
+        let pairs = PointPairs { fixed, moving: vec![[27.5, 23.5, 23.5]], precision };
+        let guide = Guide { pairs: Some(pairs), ..Guide::default() };
+        let found = discrete_rounds(image.clone(), image.clone(), &guide, &rounds);
+        let of = |x: usize| to_f64(found.clone().slice([0..1, 0..1, 23..24, 23..24, x..x + 1]))[0];
+        (of(23), of(2))
+    };
+    let (weak, strong) = (at_once(1e-6), at_once(0.1));
+    println!("discrete: at the point and far from it {weak:.3?}, {strong:.3?} voxels");
+    // Four voxels are asked for.
+    assert!(weak.0.abs() < 0.1, "{weak:?}");
+    assert!(strong.0 > 2.0 && strong.1.abs() < 0.1, "{strong:?}");
+}
+
+#[test]
+fn points_between_control_points_draw_those_around_by_their_weights() {
+    let options = DiscreteOptions::coarse(4, 2);
+    let grid = Tensor::<5>::zeros([1, 1, 2, 3, 3], (&Device::flex(), DType::F64));
+    let counted = || Tensor::ones([1; 5], (&Device::flex(), DType::F64)).mul_scalar(18.0);
+    // Control points lie at 1.5, 5.5 and 9.5; the second pair lies beyond them.
+    let pairs = PointPairs {
+        fixed: vec![[2.5, 5.5, 1.5], [30.0, -3.0, 9.0]],
+        moving: vec![[6.5, 1.5, 1.5], [30.0, 5.0, 9.0]],
+        precision: 0.5,
+    };
+    let drawn = pairs.drawing(&grid, counted(), &options);
+    // 18 points, steps of 4 voxels.
+    let all = 18.0 * 16.0 * 0.5;
+    let mut expected = vec![0.0; 18];
+    (expected[3], expected[4], expected[9 + 2]) = (0.75 * all, 0.25 * all, all);
+    assert_close("weights", &to_f64(drawn.weight.clone()), &expected, 1e-12);
+    // Half of them alone, with another half of `v`: in the middle of what both want.
+    let v = Tensor::<5>::ones([1, 3, 2, 3, 3], (&Device::flex(), DType::F64));
+    let near = to_f64(drawn.with(v, 0.75 * all));
+    let of = |point: usize| [0, 1, 2, 3].map(|c| near[c * 18 + point]);
+    assert_close("between", &of(3), &[1.0, 0.0, 0.5, 1.5 * all], 1e-12);
+    assert_close("beyond", &of(11)[1..2], &[(0.75 + 2.0) / 1.75], 1e-12);
+    assert_close("elsewhere", &of(0), &[1.0, 1.0, 1.0, 0.75 * all], 1e-12);
+    // Swapped, they draw the other image back; seen through what they say, nothing is left.
+    assert_eq!(pairs.swapped().swapped(), pairs);
+    let shift = field([12; 3], |_| [4.0, -4.0, 0.0]);
+    let left = PointPairs { moving: pairs.moving[..1].to_vec(), ..pairs }.seen_through(shift);
+    assert_close("left", &left.moving[0], &[2.5, 5.5, 1.5], 1e-6);
 }
 
 #[test]
