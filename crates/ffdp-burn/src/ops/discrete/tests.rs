@@ -295,10 +295,10 @@ fn points_draw_where_the_images_say_nothing() {
         let found = discrete_rounds(flat.clone(), flat, &guide, &rounds);
         let [x, y, z] = [21, 18, 19];
         let there = to_f64(found.slice([0..1, 0..3, z..z + 1, y..y + 1, x..x + 1]));
-        let off: f64 = there.iter().zip([12.0, -9.0, 8.0]).map(|(u, t)| (u - t).powi(2)).sum();
-        println!("discrete {name}: at the point {there:.2?}, {:.2} voxels off", off.sqrt());
-        // A third of the last step.
-        assert!(off.sqrt() < 0.7, "{name}: {there:?}");
+        println!("discrete {name}: at the point {there:.2?}");
+        // Half of the last step, and what smoothing takes off.
+        let near = there.iter().zip([12.0, -9.0, 8.0]).all(|(u, t)| (u - t).abs() < 1.1);
+        assert!(near, "{name}: {there:?}");
     }
 }
 
