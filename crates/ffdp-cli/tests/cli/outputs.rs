@@ -194,4 +194,15 @@ fn a_process_that_helps_to_compile_does_its_part_and_writes_nothing() {
         run.succeeded();
         assert!(run.stdout.is_empty() && !folder.has("out"), "{part}: {}", run.stdout);
     }
+    // Of a list the pair with the name that comes after the part, or those that follow it.
+    let list = folder.path("pairs.csv");
+    let line = |name| format!("{fixed},{moving},{name}\n");
+    let lines = ["fixed,moving,name\n".into(), line("one"), line("two 2")].concat();
+    std::fs::write(&list, lines).expect("writable");
+    let request = ["register", "--pairs", &list, "-o", &out, "--transform", "syn"];
+    for part in ["results one", "1 two 2", "0/2 one", "1/2 one", "0/1 two 2", "0 unknown"] {
+        let run = ffdp_in(&[("FFDP_REHEARSAL", part)], &request);
+        run.succeeded();
+        assert!(run.stdout.is_empty() && !folder.has("out"), "{part}: {}", run.stdout);
+    }
 }

@@ -1,8 +1,10 @@
 //! What is known before anything is read: the settings, and of a pair what names and headers show and what it will take.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ffdp_kit::rehearsal::Helper;
 use ffdp_register::{Content, Settings};
 use ffdp_train::user_flags::WithoutEffect;
 
@@ -33,6 +35,8 @@ pub struct Registrations {
     pub hosts: Hosts,
     /// Set when the only pair cannot be read: nothing is left that kernels would be compiled for.
     pub unreadable: AtomicBool,
+    /// Those that compile what pairs further down the list need.
+    pub helpers: Mutex<Vec<Helper>>,
     /// Since the command began. Until the first pair is read its time counts.
     start: Instant,
     begun: AtomicBool,
@@ -56,7 +60,19 @@ impl Registrations {
         let (toml, interval) = (to_toml(&settings)?, request.checkpoint_interval()?);
         let (alone, begun) = (request.pairs.is_none(), AtomicBool::new(false));
         let (hosts, unreadable) = (hosts.clone(), AtomicBool::new(false));
-        Ok(Self { settings, toml, interval, alone, meshes, hosts, unreadable, start, begun })
+        let helpers = Mutex::default();
+        Ok(Self {
+            settings,
+            toml,
+            interval,
+            alone,
+            meshes,
+            hosts,
+            unreadable,
+            helpers,
+            start,
+            begun,
+        })
     }
 
     /// When a pair began.

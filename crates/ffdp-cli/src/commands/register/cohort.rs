@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::args::RegisterArguments;
 use super::case::{Case, Registrations};
+use super::rehearsal::help;
 use crate::cohort::{Cohort, Column, Pair};
 use crate::failure::Result;
 use crate::hosts::Hosts;
@@ -44,6 +45,9 @@ const COLUMNS: [Column; 15] = [
 /// # Errors
 /// When the list or the settings cannot be used, a device does not open, or a pair has failed.
 pub fn run(request: &RegisterArguments, list: &Path) -> Result<()> {
+    if let Some(helped) = help(request) {
+        return helped;
+    }
     let meshes = request.mesh.each();
     let cohort = Cohort {
         list,

@@ -5,6 +5,7 @@
 //! that are held whole go through [`crate::cohort`], one step of theirs next to others of their neighbours; one that is read
 //! slab by slab takes the steps in turn, by all processes at the same time.
 
+use std::ffi::OsStr;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ use serde_json::json;
 use super::args::RegisterArguments;
 use super::case::{Case, Registrations};
 use super::inputs::{Inputs, Opening};
-use super::rehearsal::{Rehearsed, Until, rehearse};
+use super::rehearsal::{Rehearsed, Until, rehearse, rehearse_following};
 use super::results::{Results, Writing};
 use crate::checkpoint::{Identified, Keeper};
 use crate::cohort::Steps;
@@ -24,6 +25,7 @@ use crate::commands::input::Reading;
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
 use crate::hash::Hash;
+use crate::in_parallel::lock;
 use crate::json::to_json;
 use crate::memory::{Held, Sizes, peak_memory_bytes};
 use crate::mesh::MeshArguments;
@@ -84,7 +86,7 @@ impl Steps for Registrations {
         };
         let free_bytes = arguments.first().free_memory_bytes();
         let mut opened = Opened { placement, arguments, free_bytes, seconds: None, grids: None };
-        self.compile(case, &opened, clock.elapsed().as_secs_f64());
+        self.compile(case, &opened, device == 0, clock.elapsed().as_secs_f64());
         opened.seconds = Some(clock.elapsed().as_secs_f64());
         Ok(opened)
     }
@@ -180,7 +182,7 @@ impl Registrations {
     }
 
     /// Has the kernels of a GPU compiled, where there is room for a rehearsal of whole images.
-    fn compile(&self, case: &Case, opened: &Opened, seconds: f64) {
+    fn compile(&self, case: &Case, opened: &Opened, first_of_all: bool, seconds: f64) {
         let (Some(plan), Placement::DeviceMesh(mesh)) = (&case.plan, &opened.placement) else {
             return;
         };
@@ -191,21 +193,26 @@ impl Registrations {
             return;
         }
         case.printer.detail(&format!("{first} opened in {seconds:.2} s"));
-        // Each process that helps takes what a registration takes. Of a list they would do all of it.
+        // Each process that helps takes what a registration takes.
         let room = opened.free_bytes.zip(plan.device_peak_bytes);
         let room = room.map_or(1, |(free, needed)| free / needed.max(1)) as usize;
-        let helpers = if self.alone { room.saturating_sub(1) } else { 0 };
+        let most = if first_of_all { room.saturating_sub(1) } else { 0 };
+        let name = case.request.output.file_name().filter(|_| !self.alone);
         let settings = self.settings.for_images(&case.sizes.fixed);
         let rehearsed = Rehearsed {
             request: &case.request,
+            pair: &name.map(OsStr::to_string_lossy).unwrap_or_default(),
             settings: &settings,
             sizes: &case.sizes,
             mesh,
             until: Until(&self.unreadable),
         };
-        let (is_compiled, took) = timed(|| rehearse(rehearsed, helpers));
+        let (is_compiled, took) = timed(|| rehearse(rehearsed, most));
         if is_compiled {
             case.printer.detail(&format!("kernels compiled by a rehearsal of {took:.2} s"));
+            if !self.alone {
+                *lock(&self.helpers) = rehearse_following(rehearsed, most);
+            }
         }
     }
 

@@ -7,6 +7,9 @@
 //! with the results meanwhile, and leave what they compile on disk. Where kernels are kept there (`persistence`), a
 //! repeated run finds its own, sooner than it could rehearse: then there is none. When the real images cannot be read, the
 //! rehearsal ends with the level under way ([`Until`]).
+//!
+//! The first pair of a list is rehearsed like a pair that is alone. Some kernels depend on the grids: while the first pairs
+//! are registered, other processes rehearse those that follow ([`rehearse_following`]).
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -29,6 +32,8 @@ use crate::failure::{Failure, Result};
 use crate::hash::Hash;
 use crate::label_names::LabelNames;
 use crate::memory::Sizes;
+use crate::pairs::read_named;
+use crate::printer::Printer;
 
 /// Iterations of a level: the second one starts from what the first has left, and their losses are
 /// joined.
@@ -41,6 +46,8 @@ const MOST_VOXELS: usize = 64 << 20;
 #[derive(Clone, Copy)]
 pub struct Rehearsed<'a> {
     pub request: &'a RegisterArguments,
+    /// What a list calls the pair; empty of a pair that is alone.
+    pub pair: &'a str,
     pub settings: &'a Settings,
     pub sizes: &'a Sizes,
     pub mesh: &'a DeviceMesh,
@@ -79,7 +86,7 @@ impl Observer for Until<'_> {
 /// nothing; nor does its failure, which the registration itself will report. So many other processes at `most` do parts of
 /// it meanwhile. Whether there was anything to compile, and all of it was.
 pub fn rehearse(rehearsed: Rehearsed, most: usize) -> bool {
-    let Rehearsed { request, settings, sizes, until, .. } = rehearsed;
+    let Rehearsed { request, pair, settings, sizes, until, .. } = rehearsed;
     if sizes.fixed.len() + sizes.moving.len() > MOST_VOXELS || until.has_come() {
         return false;
     }
@@ -90,7 +97,7 @@ pub fn rehearse(rehearsed: Rehearsed, most: usize) -> bool {
     // Only where what they compile is kept.
     let parts = if note.is_some() { Part::of(settings) } else { Vec::new() };
     let parts = parts.into_iter().take(most.min(cores() / CORES));
-    let helpers: Vec<_> = parts.filter_map(|part| Helper::start(&part.name())).collect();
+    let helpers: Vec<_> = parts.filter_map(|part| part.helper(pair)).collect();
     let done = Rehearsal::new(rehearsed).and_then(Rehearsal::whole);
     drop(helpers);
     if until.has_come() {
@@ -100,6 +107,17 @@ pub fn rehearse(rehearsed: Rehearsed, most: usize) -> bool {
         note.write();
     }
     true
+}
+
+/// Processes, so many at `most`, that rehearse the pairs of a list after this one, until they are dropped.
+pub fn rehearse_following(rehearsed: Rehearsed, most: usize) -> Vec<Helper> {
+    let Rehearsed { request, pair, settings, .. } = rehearsed;
+    if note_of(request, settings).is_none() {
+        return Vec::new();
+    }
+    let apart = most.min(cores() / CORES);
+    let parts = (0..apart).map(|first| Part::Following { first, apart });
+    parts.filter_map(|part| part.helper(pair)).collect()
 }
 
 /// Cores for each process that helps.
@@ -112,6 +130,8 @@ enum Part {
     Results,
     /// A level of the last stage, from rest.
     Level(usize),
+    /// All of pairs further down the list: `first` after the next one, and from there those that are `apart` lines.
+    Following { first: usize, apart: usize },
 }
 
 impl Part {
@@ -129,34 +149,80 @@ impl Part {
         match self {
             Self::Results => "results".to_string(),
             Self::Level(level) => level.to_string(),
+            Self::Following { first, apart } => format!("{first}/{apart}"),
         }
     }
 
     fn named(name: &str) -> Option<Self> {
-        match name {
-            "results" => Some(Self::Results),
-            level => level.parse().ok().map(Self::Level),
+        if name == "results" {
+            return Some(Self::Results);
         }
+        match name.split_once('/') {
+            Some((first, apart)) => {
+                Some(Self::Following { first: first.parse().ok()?, apart: apart.parse().ok()? })
+            }
+            None => name.parse().ok().map(Self::Level),
+        }
+    }
+
+    /// A process that does this part for a pair of a list, or for the pair that is alone, without a name.
+    fn helper(self, pair: &str) -> Option<Helper> {
+        Helper::start(&format!("{} {pair}", self.name()))
     }
 }
 
 /// Does the part of a rehearsal that this process was started for, if it was.
 pub fn help(request: &RegisterArguments) -> Option<Result<()>> {
-    let part = Part::named(&part()?)?;
-    Some(part.rehearse(request))
+    let part = part()?;
+    let (part, pair) = part.split_once(' ').unwrap_or((&part, ""));
+    let part = Part::named(part)?;
+    Some(request.from_pair(pair).and_then(|requests| part.rehearse(&requests)))
+}
+
+impl RegisterArguments {
+    /// The pairs of its list from the one with this name on, or the pair that is alone.
+    fn from_pair(&self, pair: &str) -> Result<Vec<Self>> {
+        let Some(list) = &self.pairs else { return Ok(vec![self.clone()]) };
+        let rows = read_named(list, &["fixed", "moving"], Printer::new(true, false))?;
+        let from = rows.into_iter().skip_while(|(name, _)| name != pair);
+        from.map(|(name, row)| {
+            let mesh = self.mesh.each().swap_remove(0);
+            Ok(Self { mesh, ..self.of_pair(&row, &name)? })
+        })
+        .collect()
+    }
 }
 
 impl Part {
-    fn rehearse(self, request: &RegisterArguments) -> Result<()> {
-        let settings = request.resolve()?;
-        let sizes = request.sizes(&settings)?;
-        let settings = settings.for_images(&sizes.fixed);
-        let mesh = request.mesh.open(&settings, &sizes)?;
+    fn rehearse(self, requests: &[RegisterArguments]) -> Result<()> {
+        let Some((request, following)) = requests.split_first() else { return Ok(()) };
+        let Self::Following { first, apart } = self else {
+            return self.of_pair(request, &request.sizes(&request.resolve()?)?);
+        };
+        // Kernels depend on nothing else of a pair.
+        let sizes = |request: &RegisterArguments| request.sizes(&request.resolve()?);
+        let extents = |sizes: &Sizes| [sizes.fixed.size, sizes.moving.size];
+        let mut done = vec![extents(&sizes(request)?)];
+        for request in following.iter().skip(first).step_by(apart) {
+            // What is wrong with a pair it says itself.
+            let Ok(sizes) = sizes(request) else { continue };
+            if !done.contains(&extents(&sizes)) {
+                done.push(extents(&sizes));
+                let _ = self.of_pair(request, &sizes);
+            }
+        }
+        Ok(())
+    }
+
+    fn of_pair(self, request: &RegisterArguments, sizes: &Sizes) -> Result<()> {
+        let settings = request.resolve()?.for_images(&sizes.fixed);
+        let mesh = request.mesh.open(&settings, sizes)?;
         // It is killed when it is to end.
         let never = AtomicBool::new(false);
         let until = Until(&never);
-        let (settings, sizes, mesh) = (&settings, &sizes, &mesh);
-        let mut rehearsal = Rehearsal::new(Rehearsed { request, settings, sizes, mesh, until })?;
+        let (settings, mesh) = (&settings, &mesh);
+        let rehearsed = Rehearsed { request, pair: "", settings, sizes, mesh, until };
+        let mut rehearsal = Rehearsal::new(rehearsed)?;
         match self {
             Self::Results => {
                 let found = rehearsal.made_up();
@@ -167,6 +233,7 @@ impl Part {
                 let levels = last.levels().get(level).into_iter().copied().collect();
                 rehearsal.stages(vec![last.clone().with_levels(levels)]).map(|_| ())
             }
+            Self::Following { .. } => rehearsal.whole(),
         }
     }
 }
@@ -298,7 +365,6 @@ mod tests {
     use crate::args::{self, Arguments};
     use crate::cohort::Steps;
     use crate::hosts::Hosts;
-    use crate::printer::Printer;
 
     #[test]
     fn parts_are_what_does_not_come_first_and_known_by_their_names() {
@@ -308,6 +374,11 @@ mod tests {
         let parts = Part::of(&settings);
         assert_eq!(parts.len(), 1 + deformation.levels().len());
         assert!(parts.iter().all(|part| Part::named(&part.name()) == Some(*part)));
+        for name in ["", "2/", "/3", "x"] {
+            assert_eq!(Part::named(name), None, "{name}");
+        }
+        let following = Part::Following { first: 1, apart: 3 };
+        assert_eq!(Part::named(&following.name()), Some(following));
         // The coarsest level of a stage that is alone comes first.
         let alone = Settings { stages: vec![deformation.clone()], ..settings.clone() };
         assert_eq!(Part::of(&alone).len(), deformation.levels().len());
@@ -344,7 +415,7 @@ mod tests {
         let settings = all.settings.for_images(&sizes.fixed);
         let mesh = &request.mesh.open(&settings, sizes).expect("a CPU");
         let until = Until(&all.unreadable);
-        let rehearsed = Rehearsed { request, settings: &settings, sizes, mesh, until };
+        let rehearsed = Rehearsed { request, pair: "", settings: &settings, sizes, mesh, until };
         let stages = || {
             let mut rehearsal = Rehearsal::new(rehearsed).expect("small images");
             rehearsal.stages(settings.stages.clone()).expect("a CPU").stages.len()
