@@ -186,8 +186,9 @@ impl RegisterArguments {
         let rows = read_named(list, &["fixed", "moving"], Printer::new(true, false))?;
         let from = rows.into_iter().skip_while(|(name, _)| name != pair);
         from.map(|(name, row)| {
-            let mesh = self.mesh.each().swap_remove(0);
-            Ok(Self { mesh, ..self.of_pair(&row, &name)? })
+            let mut request = self.of_pair(&row, &name)?;
+            request.mesh = self.mesh.each().swap_remove(0);
+            Ok(request)
         })
         .collect()
     }
