@@ -232,15 +232,25 @@ impl LevelPair {
 
     /// Images and masks in one piece each, on the first device, without labels.
     pub fn whole(&self) -> [(Tensor<5>, Option<Tensor<5>>); 2] {
-        let of = |i: usize| {
-            let image = self.images()[i].gather(self.places.fixed.work.device(0));
-            let (image, mask) = without_mask(image, self.masked[i]);
+        [0, 1].map(|i| {
+            let (image, mask) = self.in_one_piece(i);
             match self.labels {
                 None => (image, mask),
                 Some(labels) => (image.narrow(1, 0, labels.images), mask),
             }
-        };
-        [of(0), of(1)]
+        })
+    }
+
+    /// The labels that drive, `[1, K, ..]` of each image in one piece on the first device, and what their overlap weighs.
+    pub fn driving_labels(&self) -> Option<([Tensor<5>; 2], f64)> {
+        let LabelChannels { images, labels, weight } = self.labels?;
+        Some(([0, 1].map(|i| self.in_one_piece(i).0.narrow(1, images, labels)), weight))
+    }
+
+    /// All channels of an image, and its mask.
+    fn in_one_piece(&self, i: usize) -> (Tensor<5>, Option<Tensor<5>>) {
+        let image = self.images()[i].gather(self.places.fixed.work.device(0));
+        without_mask(image, self.masked[i])
     }
 
     /// The first channels of fixed and moving, 0 where they do not count.

@@ -10,8 +10,8 @@ use crate::context::{Estimate, Run, StageResult};
 use crate::level_memory::LevelProblem;
 use crate::problem::Content;
 use crate::settings::{LevelSettings, Next, Similarity, validate_shrink};
-use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::losses::similarities::{Mind, MindSettings};
+use ffdp_burn::losses::{Dice, SimilarityLoss};
 use ffdp_burn::ops::discrete::{Guide, PointPairs};
 use ffdp_burn::ops::{DiscreteOptions, GridSampleOptions, compose, discrete_rounds, grid_sample};
 use ffdp_burn::transform::{Displacement, affine_tensor};
@@ -83,6 +83,12 @@ impl Default for DiscreteSettings {
 
 /// Descriptors of a channel (MIND-SSC), whose squared differences the search is made for, summed.
 const DESCRIPTORS: f64 = 12.0;
+
+/// What these costs usually gain.
+fn usual_gain() -> f64 {
+    DESCRIPTORS * Mind::default().usual_gain()
+}
+
 /// Images that have features at once: both, and the moving one as the round before shows it.
 const DESCRIBED: u64 = 3;
 /// Values a voxel of the fields: that before a round, what it adds, and both in turn composed.
@@ -106,7 +112,7 @@ impl DiscreteSettings {
     /// similarity usually gains: the costs are weighed against distances.
     fn features(&self, image: &Tensor<5>) -> Tensor<5> {
         let loss = self.features.loss();
-        let weight = DESCRIPTORS * Mind::default().usual_gain() / loss.usual_gain();
+        let weight = usual_gain() / loss.usual_gain();
         loss.features(image, weight).expect("others do not validate")
     }
 
@@ -130,9 +136,14 @@ impl DiscreteSettings {
             grid_sample(image.clone(), Some(map.clone()), scaled.clone(), &options)
         };
         let moved = seen(&images.moving);
-        let [fixed_features, moved_features] = [&images.fixed, &moved].map(|x| self.features(x));
+        let mut features = [&images.fixed, &moved].map(|x| self.features(x));
+        if let Some(([fixed, moving], weight)) = images.driving_labels() {
+            let labels = as_features([fixed, seen(&moving)], weight);
+            features = join_channels(features, labels);
+        }
+        let [fixed_features, moved_features] = features;
         let [of_fixed, of_moving] = &images.masks;
-        let landmarks = images.landmarks(&affine, DESCRIPTORS * Mind::default().usual_gain());
+        let landmarks = images.landmarks(&affine, usual_gain());
         let pairs = landmarks.map(|landmarks| point_pairs(&landmarks)).transpose()?;
         let guide = Guide {
             weights: [of_fixed.clone(), of_moving.as_ref().map(seen)],
@@ -148,6 +159,24 @@ impl DiscreteSettings {
         };
         Ok(MethodResult { affine, displacement: Some(Displacement::new(field, fixed.clone())?) })
     }
+}
+
+/// Labels as features: the mean over voxels of their squared difference is what `1 - Dice` costs with this weight, as
+/// `1 - 2 sum a b / (sum a^2 + sum b^2)` is `sum (a - b)^2 / (sum a^2 + sum b^2)`.
+fn as_features(labels: [Tensor<5>; 2], weight: f64) -> [Tensor<5>; 2] {
+    /// Of a label that is nowhere on the level, in voxels.
+    const LEAST: f64 = 1e-5;
+    let [_, count, d, h, w] = labels[0].dims();
+    let squares = |of: &Tensor<5>| of.clone().square().sum_dims(&[2, 3, 4]);
+    let sizes = squares(&labels[0]) + squares(&labels[1]);
+    let all = weight * usual_gain() / Dice.usual_gain() * (d * h * w) as f64 / count as f64;
+    let scale = sizes.clamp_min(LEAST).recip().mul_scalar(all).sqrt();
+    labels.map(|labels| labels * scale.clone())
+}
+
+fn join_channels([fixed, moving]: [Tensor<5>; 2], more: [Tensor<5>; 2]) -> [Tensor<5>; 2] {
+    let [more_fixed, more_moving] = more;
+    [Tensor::cat(vec![fixed, more_fixed], 1), Tensor::cat(vec![moving, more_moving], 1)]
 }
 
 /// Landmarks in voxels, where the moving image is seen through the affine map. Their distance counts the same along all axes,

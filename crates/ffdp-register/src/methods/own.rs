@@ -140,6 +140,12 @@ impl LevelImages {
         self.pair.index_map(affine)
     }
 
+    /// The labels that drive the registration, 1 where each is, `[1, K, D, H, W]` and `[1, K, Di, Hi, Wi]`, if there are any,
+    /// and what their overlap weighs.
+    pub fn driving_labels(&self) -> Option<([Tensor<5>; 2], f64)> {
+        self.pair.driving_labels()
+    }
+
     /// The landmarks that drive the registration, if there are any, as a part of a loss that usually gains `gain`.
     pub fn landmarks(&self, affine: &Affine<Physical, Physical>, gain: f64) -> Option<Landmarks> {
         self.pair.landmarks_for(affine, gain)

@@ -13,7 +13,7 @@ use super::{
 use crate::labels::LabelChannels;
 use crate::{
     LevelSettings, Placement, Problem, Registration, Settings, Silent, Similarity, Stage,
-    methods::{FfdSettings, GnkSettings, GreedySettings},
+    methods::{DiscreteRound, DiscreteSettings, FfdSettings, GnkSettings, GreedySettings},
     settings::{LabelTerm, LinearSettings, MiSettings, OptimizerSettings},
 };
 use ffdp_burn::losses::{Dice, Mse, Pair as Compared, SimilarityLoss, SimilarityTerm};
@@ -74,7 +74,11 @@ fn labels_lead_every_method_where_the_images_do_not() {
     let ffd =
         FfdSettings { levels: levels.clone(), spacing_mm: [12.0; 3], ..FfdSettings::default() };
     let gnk = GnkSettings { levels: vec![level(1.0, 4)], ..GnkSettings::default() };
-    let others = [Stage::Ffd(ffd), Stage::Gnk(gnk)];
+    let discrete = DiscreteSettings {
+        rounds: vec![DiscreteRound { spacing_voxels: 2, step_voxels: 1, radius: 3 }],
+        ..DiscreteSettings::default()
+    };
+    let others = [Stage::Ffd(ffd), Stage::Gnk(gnk), Stage::Discrete(discrete)];
     let greedy = GreedySettings { levels, ..GreedySettings::default() };
     for stage in methods(&greedy).into_iter().chain(others) {
         let name = stage.name();
