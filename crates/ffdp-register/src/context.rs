@@ -110,7 +110,7 @@ impl Run<'_> {
 
     /// What levels have.
     pub fn content(&self) -> Content {
-        content_of(&self.sides)
+        content_of(&self.sides, self.labels.map_or(0, |channels| channels.labels))
     }
 
     /// Where a linear stage has a level.

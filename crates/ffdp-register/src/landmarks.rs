@@ -1,4 +1,4 @@
-//! Corresponding points that drive a registration: a term of the loss of every stage that follows gradients.
+//! Corresponding points that drive a registration: a term of the loss of every stage but moments.
 //!
 //! ```text
 //! E(phi) = a / (2 sigma^2) sum_i |phi(p_i) - q_i|^2

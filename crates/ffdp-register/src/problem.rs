@@ -135,13 +135,15 @@ impl Planes for Source<'_> {
 pub struct Content {
     /// Channels of each, those of [labels that drive](super::Settings::label_term) among them, without its mask.
     pub channels: usize,
+    /// Of these, the labels that drive.
+    pub labels: usize,
     /// Whether the fixed and the moving image have a mask.
     pub masked: [bool; 2],
 }
 
 impl Content {
     /// One channel each, all of which counts.
-    pub const PLAIN: Self = Self { channels: 1, masked: [false; 2] };
+    pub const PLAIN: Self = Self { channels: 1, labels: 0, masked: [false; 2] };
 
     /// Channels of each, with its mask.
     pub(super) fn with_masks(&self) -> [usize; 2] {
@@ -199,7 +201,7 @@ impl<'a> Problem<'a> {
     /// What was given, with so many labels that drive.
     pub(super) fn content(&self, labels: usize) -> Content {
         let masked = [self.fixed_mask.is_some(), self.moving_mask.is_some()];
-        Content { channels: self.image_channels() + labels, masked }
+        Content { channels: self.image_channels() + labels, labels, masked }
     }
 
     /// Whether all of it is in memory.

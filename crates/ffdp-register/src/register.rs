@@ -176,7 +176,7 @@ impl<'a> Register<'a> {
         let padding = |of: Vec<Unknown>| of.iter().map(|channel| channel.padding).collect();
         sides[0].weigh(padding(fixed), coverage, 0, is_plane);
         sides[1].weigh(padding(moving), coverage, 1, false);
-        let content = content_of(&sides);
+        let content = content_of(&sides, given.labels);
         if content != given {
             // Their masks take room as well.
             processes.agree(settings.check_room(&placement, &grids, content))?;

@@ -391,8 +391,9 @@ impl<'a> Side<'a> {
 }
 
 /// What levels have.
-pub(super) fn content_of(sides: &[Side; 2]) -> Content {
-    Content { channels: sides[0].channels(), masked: sides.each_ref().map(Side::is_weighted) }
+pub(super) fn content_of(sides: &[Side; 2], labels: usize) -> Content {
+    let masked = sides.each_ref().map(Side::is_weighted);
+    Content { channels: sides[0].channels(), labels, masked }
 }
 
 /// The planes, of so many, that `planes` of another grid over the same field of view are read from, and the

@@ -96,8 +96,8 @@ impl Run<'_> {
 
     /// Demands that a stage can work with what it is given.
     fn check_given(&self, stage: &Stage) -> Result<()> {
-        let Content { channels, masked } = self.content();
-        let channels = channels - self.labels.map_or(0, |channels| channels.labels);
+        let Content { channels, labels, masked } = self.content();
+        let channels = channels - labels;
         let parts = match &self.placement {
             Placement::DeviceMesh(mesh) => mesh.count() > 1,
             Placement::Device { .. } | Placement::Ranks { .. } => true,

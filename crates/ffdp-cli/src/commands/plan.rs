@@ -73,7 +73,8 @@ fn each_axis<T: Copy + Debug>(flag: &str, numbers: &[T]) -> Result<[T; 3]> {
 pub fn run(request: &PlanArguments) -> Result<()> {
     let settings = request.settings.resolve()?;
     let driving = settings.label_term.as_ref().map_or(0, |term| term.labels.len());
-    let content = Content { channels: 1 + request.channels + driving, ..Content::PLAIN };
+    let channels = 1 + request.channels + driving;
+    let content = Content { channels, labels: driving, ..Content::PLAIN };
     let sizes = match (&request.fixed, &request.moving) {
         (Some(fixed), Some(moving)) => Sizes::of_files(fixed, moving, request.labels)?,
         _ => request.asked()?,

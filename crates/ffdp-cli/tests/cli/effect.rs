@@ -53,10 +53,6 @@ fn flags_of_register_without_an_effect_are_refused() {
             &["--metric lncc", "no deformable stage"],
         ),
         (&["--features", "ngf"], &["--features ngf", "no stage is a discrete search"]),
-        (
-            &[&discrete[..], &landmarks, &["--landmark-sigma", "1"]].concat(),
-            &["--landmark-sigma", "no gradient"],
-        ),
         (&[&slicer[..], &["--landmark-space", "ras"]].concat(), &["--landmark-space", "Slicer"]),
     ];
     let base = ["register", "-f", &fixed, "-m", &moving, "-o", &out];
@@ -65,6 +61,15 @@ fn flags_of_register_without_an_effect_are_refused() {
     are_refused(&folder, &[&base[..], &["--plan"]].concat(), cases);
     // A file of one volume has the number 0.
     ffdp(&[&base[..], &["--volume", "0", "--plan"]].concat()).succeeded();
+    // A discrete search is driven by landmarks and labels as other deformable stages are.
+    let [fixed_labels, moving_labels] =
+        ["fixed_labels.nii.gz", "moving_labels.nii.gz"].map(|name| folder.path(name));
+    let labels = ["--fixed-labels", &fixed_labels, "--moving-labels", &moving_labels];
+    let drivers = [&landmarks[..], &labels, &["--landmark-sigma", "1", "--label-terms", "1"]];
+    let found = ffdp(&[&base[..], &discrete, &drivers.concat(), &["--no-inverse"]].concat());
+    found.succeeded();
+    let settings = fs::read_to_string(folder.path("out/settings.toml")).expect("written");
+    assert!(settings.contains("landmark_sigma_mm = 1") && settings.contains("[1]"), "{settings}");
 }
 
 /// An image, landmarks and a matrix.

@@ -9,6 +9,7 @@ use super::own::{MethodResult, StageInputs, StageRun, find};
 use crate::context::{Estimate, Run, StageResult};
 use crate::level_memory::LevelProblem;
 use crate::problem::Content;
+use crate::pyramid::plane_axis;
 use crate::settings::{LevelSettings, Next, Similarity, validate_shrink};
 use ffdp_burn::losses::similarities::{Mind, MindSettings};
 use ffdp_burn::losses::{Dice, SimilarityLoss};
@@ -136,15 +137,16 @@ impl DiscreteSettings {
             grid_sample(image.clone(), Some(map.clone()), scaled.clone(), &options)
         };
         let moved = seen(&images.moving);
+        let [of_fixed, of_moving] = &images.masks;
         let mut features = [&images.fixed, &moved].map(|x| self.features(x));
         if let Some(([fixed, moving], weight)) = images.driving_labels() {
-            let labels = as_features([fixed, seen(&moving)], weight);
+            let labels = as_features([fixed, seen(&moving)], of_fixed.as_ref(), weight);
             features = join_channels(features, labels);
         }
         let [fixed_features, moved_features] = features;
-        let [of_fixed, of_moving] = &images.masks;
         let landmarks = images.landmarks(&affine, usual_gain());
-        let pairs = landmarks.map(|landmarks| point_pairs(&landmarks)).transpose()?;
+        let pairs =
+            landmarks.map(|landmarks| point_pairs(&landmarks, plane_axis(fixed))).transpose()?;
         let guide = Guide {
             weights: [of_fixed.clone(), of_moving.as_ref().map(seen)],
             pairs: match &before {
@@ -161,16 +163,19 @@ impl DiscreteSettings {
     }
 }
 
-/// Labels as features: the mean over voxels of their squared difference is what `1 - Dice` costs with this weight, as
-/// `1 - 2 sum a b / (sum a^2 + sum b^2)` is `sum (a - b)^2 / (sum a^2 + sum b^2)`.
-fn as_features(labels: [Tensor<5>; 2], weight: f64) -> [Tensor<5>; 2] {
+/// Labels as features: the mean over voxels of their squared difference costs what `1 - Dice` does with this weight, for
+/// `1 - 2 sum a b / (sum a^2 + sum b^2)` is `sum (a - b)^2 / (sum a^2 + sum b^2)`. With a mask both count its voxels.
+fn as_features(labels: [Tensor<5>; 2], mask: Option<&Tensor<5>>, weight: f64) -> [Tensor<5>; 2] {
     /// Of a label that is nowhere on the level, in voxels.
     const LEAST: f64 = 1e-5;
-    let [_, count, d, h, w] = labels[0].dims();
-    let squares = |of: &Tensor<5>| of.clone().square().sum_dims(&[2, 3, 4]);
-    let sizes = squares(&labels[0]) + squares(&labels[1]);
-    let all = weight * usual_gain() / Dice.usual_gain() * (d * h * w) as f64 / count as f64;
-    let scale = sizes.clamp_min(LEAST).recip().mul_scalar(all).sqrt();
+    let count = labels[0].dims()[1] as f64;
+    let ones = || labels[0].clone().narrow(1, 0, 1).ones_like();
+    let mask = mask.cloned().unwrap_or_else(ones);
+    let total = |of: Tensor<5>| (of * mask.clone()).sum_dims(&[2, 3, 4]);
+    let sizes = total(labels[0].clone().square()) + total(labels[1].clone().square());
+    let voxels = mask.clone().sum_dims(&[2, 3, 4]);
+    let cost = weight * usual_gain() / (Dice.usual_gain() * count);
+    let scale = (voxels.mul_scalar(cost) / sizes.clamp_min(LEAST)).sqrt();
     labels.map(|labels| labels * scale.clone())
 }
 
@@ -179,16 +184,18 @@ fn join_channels([fixed, moving]: [Tensor<5>; 2], more: [Tensor<5>; 2]) -> [Tens
     [Tensor::cat(vec![fixed, more_fixed], 1), Tensor::cat(vec![moving, more_moving], 1)]
 }
 
-/// Landmarks in voxels, where the moving image is seen through the affine map. Their distance counts the same along all axes,
-/// as that of displacements does.
-fn point_pairs(landmarks: &Landmarks) -> Result<PointPairs> {
+/// Landmarks in voxels, where the moving image is seen through the affine map. Their distance counts the same along all
+/// axes, as that of displacements does; across a single plane there is none.
+fn point_pairs(landmarks: &Landmarks, across: Option<usize>) -> Result<PointPairs> {
     let Landmarks { fixed_voxels, offsets_mm, linear_mm, sigma_mm, weight } = landmarks;
     let to_voxels = Affine::<Voxel, Physical>::from_parts(*linear_mm, [0.0; 3]).inverse()?;
     let there = |(voxel, offset_mm): (&[f64; 3], &[f64; 3])| {
         let offset = to_voxels.apply(*offset_mm);
-        std::array::from_fn(|c| voxel[c] - offset[c])
+        std::array::from_fn(|c| if Some(c) == across { voxel[c] } else { voxel[c] - offset[c] })
     };
-    let voxel_mm2 = linear_mm.iter().flatten().map(|a| a * a).sum::<f64>() / 3.0;
+    let axes: Vec<usize> = (0..3).filter(|axis| Some(*axis) != across).collect();
+    let square_mm = |axis: &usize| linear_mm.iter().map(|row| row[*axis].powi(2)).sum::<f64>();
+    let voxel_mm2 = axes.iter().map(square_mm).sum::<f64>() / axes.len() as f64;
     Ok(PointPairs {
         fixed: fixed_voxels.clone(),
         moving: fixed_voxels.iter().zip(offsets_mm).map(there).collect(),
@@ -254,7 +261,8 @@ impl StageMethod for DiscreteSettings {
         let [fixed, moving] = grids.map(|grid| grid.len() as u64);
         let [of_fixed, of_moving] = content.with_masks().map(|channels| channels as u64);
         let images = of_fixed * fixed + of_moving * (moving + fixed);
-        let made = self.described(content.channels) * DESCRIBED + FIELDS;
+        let features = self.described(content.channels - content.labels) + content.labels as u64;
+        let made = features * DESCRIBED + FIELDS;
         let size = grids[0].dims();
         let costs = self.options().iter().map(|round| round.cost_bytes_at_once(size) as u64).max();
         let bytes = VALUE * (images + made * fixed) + costs.unwrap_or(0);
@@ -268,5 +276,57 @@ impl StageMethod for DiscreteSettings {
 
     fn run(&self, name: &'static str, run: &mut Run, found: Estimate) -> Result<StageResult> {
         find(run, name, self, found, |stage| self.search(stage))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{DType, Device};
+
+    use super::*;
+    use ffdp_burn::losses::Pair;
+    use ffdp_kit::testing::{tensor, to_f64, uniform};
+
+    #[test]
+    fn labels_as_features_cost_what_their_overlap_does() {
+        let (shape, voxels) = ([1, 3, 4, 5, 6], 120);
+        let place = (&Device::flex(), DType::F64);
+        let of = |seed| tensor::<5>(&uniform(3 * voxels, 0.0, 1.0, seed), shape, place.0, place.1);
+        let half = |k: usize| if k.is_multiple_of(2) { 1.0 } else { 0.0 };
+        let half: Vec<f64> = (0..voxels).map(half).collect();
+        let mask = tensor::<5>(&half, [1, 1, 4, 5, 6], place.0, place.1);
+        let (a, b, weight) = (of(1), of(2), 0.7);
+        for mask in [None, Some(mask)] {
+            let [fixed, moving] = as_features([a.clone(), b.clone()], mask.as_ref(), weight);
+            let weights = mask.unwrap_or_else(|| Tensor::ones([1, 1, 4, 5, 6], place));
+            let square = (fixed - moving).square().sum_dim(1) * weights.clone();
+            let cost = to_f64(square.sum() / weights.clone().sum())[0];
+            let pair =
+                Pair { weights: Some(weights.repeat_dim(1, 3)), ..Pair::new(a.clone(), b.clone()) };
+            let overlap = to_f64(Dice.loss_of(&pair))[0];
+            let expected = weight * usual_gain() / Dice.usual_gain() * overlap;
+            // What keeps a ratio of sums of some twenty voxels defined, 1e-5 of a voxel.
+            assert!((cost / expected - 1.0).abs() < 1e-5, "{cost} {expected}");
+        }
+    }
+
+    #[test]
+    fn landmarks_of_a_thick_plane_count_by_its_pixels() {
+        let landmarks = Landmarks {
+            fixed_voxels: vec![[3.0, 4.0, 0.0]],
+            offsets_mm: vec![[0.008, -0.004, 2.5]],
+            linear_mm: [[0.004, 0.0, 0.0], [0.0, 0.004, 0.0], [0.0, 0.0, 1.0]],
+            sigma_mm: 0.01,
+            weight: 3.0,
+        };
+        let pairs = point_pairs(&landmarks, Some(2)).expect("invertible");
+        let off: Vec<f64> =
+            pairs.moving[0].iter().zip([1.0, 5.0, 0.0]).map(|(a, b)| a - b).collect();
+        assert!(off.iter().all(|off| off.abs() < 1e-9), "{:?}", pairs.moving);
+        let expected = 3.0 * 0.004 * 0.004 / (2.0 * 0.01 * 0.01);
+        assert!((pairs.precision / expected - 1.0).abs() < 1e-12, "{}", pairs.precision);
+        // Of a volume all axes count.
+        let volume = point_pairs(&landmarks, None).expect("invertible");
+        assert!((volume.moving[0][2] + 2.5).abs() < 1e-9 && volume.precision > 1e3 * expected);
     }
 }

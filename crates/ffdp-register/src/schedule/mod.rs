@@ -31,7 +31,7 @@ pub struct Settings {
     /// Default false.
     pub match_histograms: bool,
     /// Standard deviation of the distance of corresponding landmarks, mm: with it, those that are given drive every stage
-    /// that follows gradients. A point one standard deviation off costs half a thousandth of what the similarity of the
+    /// but moments. A point one standard deviation off costs half a thousandth of what the similarity of the
     /// images usually gains.
     /// Default: none, they are measured only.
     #[serde(skip_serializing_if = "Option::is_none")]

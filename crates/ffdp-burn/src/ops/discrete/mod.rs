@@ -287,6 +287,7 @@ fn guided(
     options: &DiscreteOptions,
 ) -> ControlDisplacement {
     options.check();
+    guide.pairs.iter().for_each(PointPairs::check);
     let (a, b) = (fixed.dims(), moving.dims());
     assert!(a == b, "discrete: fixed {a:?} and moving {b:?} must have the same shape");
     assert!(!a.contains(&0), "discrete: the images must have voxels, got {a:?}");
@@ -326,7 +327,7 @@ fn guided(
 /// fixed, moving `[N, C, D, H, W]`; result `[N, 3, D, H, W]`, components (x, y, z).
 ///
 /// # Panics
-/// As [`discrete`], without a round, or if points are given for a batch of several.
+/// As [`discrete`], without a round, or for points that are not one to one, not finite or given for a batch of several.
 pub fn discrete_rounds(
     fixed: Tensor<5>,
     moving: Tensor<5>,

@@ -25,6 +25,18 @@ pub struct PointPairs {
 }
 
 impl PointPairs {
+    pub(super) fn check(&self) {
+        let Self { fixed, moving, precision } = self;
+        let (a, b) = (fixed.len(), moving.len());
+        assert!(a == b, "discrete: {a} points of the fixed image belong to {b} of the moving one");
+        let all = fixed.iter().chain(moving).flatten();
+        assert!(all.clone().all(|x| x.is_finite()), "discrete: coordinates must be finite");
+        assert!(
+            *precision >= 0.0 && precision.is_finite(),
+            "discrete: the precision of points must not be negative, got {precision}"
+        );
+    }
+
     /// From the moving to the fixed image.
     pub(super) fn swapped(&self) -> Self {
         let Self { fixed, moving, precision } = self;
@@ -33,6 +45,11 @@ impl PointPairs {
 
     /// The pairs once the moving image is seen through a displacement `[1, 3, D, H, W]` in voxels.
     pub fn seen_through(&self, displacement: Tensor<5>) -> Self {
+        if self.moving.is_empty() {
+            return self.clone();
+        }
+        // What is found is a constant.
+        let displacement = displacement.inner();
         let count = self.moving.len();
         let values = (0..3).flat_map(|c| self.moving.iter().map(move |point| point[c])).collect();
         let data = TensorData::new::<f64, _>(values, [1, 3, 1, 1, count]);
@@ -83,8 +100,9 @@ impl PointPairs {
 
 /// What draws each control point.
 pub(super) struct Drawing {
-    /// The sum of `a` of the pairs, `[1, 1, d, h, w]`, where a displacement of one step costs so much. In the smoothing, where
-    /// every point counts one, a point counts so much more: as much as it is drawn to those around in the last pass.
+    /// The sum of `a` of the pairs, `[1, 1, d, h, w]`, where a displacement of one step costs so much. In the smoothing,
+    /// where every point counts one, a point counts so much more: one is how strongly it is drawn to those around in the
+    /// last pass.
     pub weight: Tensor<5>,
     /// Of `a t`, `[1, 3, d, h, w]`.
     target: Tensor<5>,

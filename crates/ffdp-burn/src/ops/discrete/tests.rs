@@ -303,6 +303,30 @@ fn points_draw_where_the_images_say_nothing() {
 }
 
 #[test]
+fn points_are_constants_of_a_tape_and_none_of_them_are_nothing() {
+    let device = Device::flex().autodiff();
+    let image = features([1, 2, 16, 16, 16], 3, &device, DType::F32);
+    let rounds = [DiscreteOptions::coarse(4, 1), DiscreteOptions::coarse(2, 1)];
+    let search = |fixed, moving| {
+        let pairs = Some(PointPairs { fixed, moving, precision: 0.1 });
+        let guide = Guide { pairs, ..Guide::default() };
+        to_f64(discrete_rounds(image.clone(), image.clone(), &guide, &rounds))
+    };
+    let drawn = search(vec![[8.0; 3]], vec![[10.0, 8.0, 8.0]]);
+    assert!(drawn.iter().any(|u| *u > 0.5) && drawn.iter().all(|u| u.is_finite()));
+    assert!(search(Vec::new(), Vec::new()).iter().all(|u| *u == 0.0));
+}
+
+#[test]
+#[should_panic(expected = "discrete: 1 points of the fixed image belong to 0 of the moving one")]
+fn points_without_a_counterpart_are_refused() {
+    let image = Tensor::zeros([1, 1, 3, 3, 3], &Device::flex());
+    let pairs = PointPairs { fixed: vec![[1.0; 3]], moving: Vec::new(), precision: 1.0 };
+    let guide = Guide { pairs: Some(pairs), ..Guide::default() };
+    discrete_rounds(image.clone(), image, &guide, &[DiscreteOptions::coarse(2, 1)]);
+}
+
+#[test]
 fn points_lead_images_that_show_no_motion_and_bend_only_what_lies_around() {
     // The same image twice: without points nothing moves.
     let size = [48; 3];

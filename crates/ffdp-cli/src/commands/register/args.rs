@@ -352,16 +352,11 @@ impl Drivers {
     /// # Errors
     /// For landmarks or labels that are to drive and are not there, or drive no stage.
     pub fn check(self, settings: &Settings) -> Result<()> {
-        let by_gradients =
-            |stage: &&Stage| !matches!(stage, Stage::Moments(_) | Stage::Discrete(_));
-        let mut driven = settings.stages.iter().filter(by_gradients).peekable();
-        let nothing = "the stages that there are follow no gradient";
-        let fix = "add one that does, as --transform greedy";
-        if settings.landmark_sigma_mm.is_some() && driven.peek().is_none() {
-            return Err(Error::without_effect("--landmark-sigma", nothing, fix).into());
-        }
-        if settings.label_term.is_some() && driven.all(Stage::is_linear) && deforms(settings) {
-            return Err(Error::without_effect("--label-terms", nothing, fix).into());
+        let moments = |stage: &Stage| matches!(stage, Stage::Moments(_));
+        if settings.landmark_sigma_mm.is_some() && settings.stages.iter().all(moments) {
+            let because = "moments are those of the images alone";
+            let fix = "add a stage, as --transform rigid";
+            return Err(Error::without_effect("--landmark-sigma", because, fix).into());
         }
         if settings.landmark_sigma_mm.is_some() && !self.landmarks {
             return Err(Failure::user(

@@ -35,8 +35,8 @@ pub struct Registrations {
     pub hosts: Hosts,
     /// Set when the only pair cannot be read: nothing is left that kernels would be compiled for.
     pub unreadable: AtomicBool,
-    /// Those that compile what pairs further down the list need.
-    pub helpers: Mutex<Vec<Helper>>,
+    /// Processes that compile kernels for later pairs, each with as much memory of the device as the first one takes.
+    pub helpers: Mutex<(Vec<Helper>, u64)>,
     /// Since the command began. Until the first pair is read its time counts.
     start: Instant,
     begun: AtomicBool,
@@ -134,8 +134,8 @@ impl RegisterArguments {
         let driving = settings.label_term.as_ref().filter(|_| labels);
         let of_images = 1 + channels::count(&self.channels)?;
         settings.check_channels(of_images)?;
-        let channels = of_images + driving.map_or(0, |term| term.labels.len());
-        let content = Content { channels, masked: self.masked() };
+        let labels = driving.map_or(0, |term| term.labels.len());
+        let content = Content { channels: of_images + labels, labels, masked: self.masked() };
         let sizes = Sizes::of_files(self.fixed(), self.moving(), self.moving_labels.is_some())?;
         Ok(Sizes { content, ..sizes })
     }

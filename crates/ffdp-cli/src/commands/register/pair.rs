@@ -103,6 +103,7 @@ impl Steps for Registrations {
         let Case { printer, .. } = case;
         let Read { inputs, start, seconds: read } = read;
         opened.release(&case.sizes);
+        self.make_room(case);
         let opening = opened.seconds.take();
         if let Some(opening) = opening {
             printer.detail(&format!(
@@ -196,7 +197,8 @@ impl Registrations {
         // Each process that helps takes what a registration takes.
         let room = opened.free_bytes.zip(plan.device_peak_bytes);
         let room = room.map_or(1, |(free, needed)| free / needed.max(1)) as usize;
-        let most = if first_of_all { room.saturating_sub(1) } else { 0 };
+        let used = self.meshes.iter().filter(|mesh| mesh.first() == first).count();
+        let most = if first_of_all { room.saturating_sub(used) } else { 0 };
         let name = case.request.output.file_name().filter(|_| !self.alone);
         let settings = self.settings.for_images(&case.sizes.fixed);
         let rehearsed = Rehearsed {
@@ -210,9 +212,19 @@ impl Registrations {
         let (is_compiled, took) = timed(|| rehearse(rehearsed, most));
         if is_compiled {
             case.printer.detail(&format!("kernels compiled by a rehearsal of {took:.2} s"));
-            if !self.alone {
-                *lock(&self.helpers) = rehearse_following(rehearsed, most);
+            if first_of_all && !self.alone {
+                let bytes = plan.device_peak_bytes.unwrap_or(0);
+                *lock(&self.helpers) = (rehearse_following(rehearsed, most), bytes);
             }
+        }
+    }
+
+    /// Ends the processes that help where a pair needs more of a device than the first one, from which their room was counted.
+    fn make_room(&self, case: &Case) {
+        let mut helpers = lock(&self.helpers);
+        let needed = case.plan.as_ref().and_then(|plan| plan.device_peak_bytes).unwrap_or(0);
+        if needed > helpers.1 {
+            helpers.0.clear();
         }
     }
 

@@ -31,7 +31,7 @@ use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
 use crate::hash::Hash;
 use crate::label_names::LabelNames;
-use crate::memory::Sizes;
+use crate::memory::{Held, Plan, Sizes};
 use crate::pairs::read_named;
 use crate::printer::Printer;
 
@@ -87,7 +87,7 @@ impl Observer for Until<'_> {
 /// it meanwhile. Whether there was anything to compile, and all of it was.
 pub fn rehearse(rehearsed: Rehearsed, most: usize) -> bool {
     let Rehearsed { request, pair, settings, sizes, until, .. } = rehearsed;
-    if sizes.fixed.len() + sizes.moving.len() > MOST_VOXELS || until.has_come() {
+    if sizes.voxels() > MOST_VOXELS || until.has_come() {
         return false;
     }
     let note = note_of(request, settings);
@@ -130,7 +130,7 @@ enum Part {
     Results,
     /// A level of the last stage, from rest.
     Level(usize),
-    /// All of pairs further down the list: `first` after the next one, and from there those that are `apart` lines.
+    /// Every `apart`-th of the following pairs of a list, beginning `first` lines after the next one.
     Following { first: usize, apart: usize },
 }
 
@@ -159,7 +159,8 @@ impl Part {
         }
         match name.split_once('/') {
             Some((first, apart)) => {
-                Some(Self::Following { first: first.parse().ok()?, apart: apart.parse().ok()? })
+                let apart = apart.parse().ok().filter(|apart| *apart > 0)?;
+                Some(Self::Following { first: first.parse().ok()?, apart })
             }
             None => name.parse().ok().map(Self::Level),
         }
@@ -171,45 +172,56 @@ impl Part {
     }
 }
 
-/// Does the part of a rehearsal that this process was started for, if it was.
+/// Does the part of a rehearsal that this process was started for, if it was; nothing of one that is not known.
 pub fn help(request: &RegisterArguments) -> Option<Result<()>> {
     let part = part()?;
     let (part, pair) = part.split_once(' ').unwrap_or((&part, ""));
-    let part = Part::named(part)?;
+    let Some(part) = Part::named(part) else { return Some(Ok(())) };
     Some(request.from_pair(pair).and_then(|requests| part.rehearse(&requests)))
 }
 
 impl RegisterArguments {
-    /// The pairs of its list from the one with this name on, or the pair that is alone.
+    /// The pairs of its list from the one with this name on, as far as they can be used, or the pair that is alone.
     fn from_pair(&self, pair: &str) -> Result<Vec<Self>> {
         let Some(list) = &self.pairs else { return Ok(vec![self.clone()]) };
         let rows = read_named(list, &["fixed", "moving"], Printer::new(true, false))?;
         let from = rows.into_iter().skip_while(|(name, _)| name != pair);
-        from.map(|(name, row)| {
-            let mut request = self.of_pair(&row, &name)?;
+        let requests = from.filter_map(|(name, row)| {
+            // What is wrong with a pair it says itself.
+            let mut request = self.of_pair(&row, &name).ok()?;
             request.mesh = self.mesh.each().swap_remove(0);
-            Ok(request)
-        })
-        .collect()
+            Some(request)
+        });
+        Ok(requests.collect())
     }
 }
+
+/// Pairs of a list that are looked at ahead of those that are registered: after so many grids hardly a kernel is new.
+const AHEAD: usize = 8;
 
 impl Part {
     fn rehearse(self, requests: &[RegisterArguments]) -> Result<()> {
         let Some((request, following)) = requests.split_first() else { return Ok(()) };
-        let Self::Following { first, apart } = self else {
-            return self.of_pair(request, &request.sizes(&request.resolve()?)?);
-        };
-        // Kernels depend on nothing else of a pair.
-        let sizes = |request: &RegisterArguments| request.sizes(&request.resolve()?);
-        let extents = |sizes: &Sizes| [sizes.fixed.size, sizes.moving.size];
-        let mut done = vec![extents(&sizes(request)?)];
-        for request in following.iter().skip(first).step_by(apart) {
-            // What is wrong with a pair it says itself.
-            let Ok(sizes) = sizes(request) else { continue };
-            if !done.contains(&extents(&sizes)) {
-                done.push(extents(&sizes));
+        let settings = request.resolve()?;
+        let sizes = request.sizes(&settings)?;
+        let Self::Following { first, apart } = self else { return self.of_pair(request, &sizes) };
+        let most_bytes = request.planned(&settings, &sizes, Held::Whole)?.device_peak_bytes;
+        let parent = parent();
+        let mut done = vec![sizes];
+        for request in following.iter().take(AHEAD).skip(first).step_by(apart) {
+            // What is registered meanwhile needs no help, nor does who has ended; an error the pair reports itself.
+            if request.output.exists() {
+                continue;
+            }
+            if parent != self::parent() {
+                break;
+            }
+            let Ok(sizes) = request.sizes(&settings) else { continue };
+            let fits = |plan: Plan| plan.device_peak_bytes <= most_bytes;
+            let fits = request.planned(&settings, &sizes, Held::Whole).is_ok_and(fits);
+            if fits && sizes.voxels() <= MOST_VOXELS && !done.iter().any(|of| of.is_like(&sizes)) {
                 let _ = self.of_pair(request, &sizes);
+                done.push(sizes);
             }
         }
         Ok(())
@@ -237,6 +249,28 @@ impl Part {
             Self::Following { .. } => rehearsal.whole(),
         }
     }
+}
+
+impl Sizes {
+    fn voxels(&self) -> usize {
+        self.fixed.len() + self.moving.len()
+    }
+
+    /// Whether the same kernels are compiled for both: of grids their extents and spacings, and what is given on them.
+    fn is_like(&self, other: &Self) -> bool {
+        let of = |Self { fixed, moving, content, labels }: &Self| {
+            ([fixed, moving].map(|grid| (grid.size, grid.spacing_mm)), *content, *labels)
+        };
+        of(self) == of(other)
+    }
+}
+
+/// The process that has started this one.
+fn parent() -> u32 {
+    #[cfg(unix)]
+    return std::os::unix::process::parent_id();
+    #[cfg(not(unix))]
+    return 0;
 }
 
 /// The note that kernels for such a run are kept. Of wgpu the driver compiles, and keeps, or does not.

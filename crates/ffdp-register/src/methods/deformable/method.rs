@@ -196,7 +196,7 @@ impl dyn FieldMethod + '_ {
     pub fn problem(
         &self,
         [fixed, moving]: [&Geometry; 2],
-        Content { channels, masked }: Content,
+        Content { channels, masked, .. }: Content,
     ) -> DeformProblem {
         let options = self.options(fixed, &Affine::identity());
         let reach_voxels = self.descent().similarity.loss().reach_voxels();
