@@ -237,6 +237,8 @@ def ffdp_command(args, of, out, points=None):
     command += ["--fixed-labels", of["us_seg"], "--moving-labels", of["mr_seg"], "--labels", GLAND]
     if points:
         command += ["--landmarks", *points, "--landmark-space", "ras"]
+        if args.landmark_sigma:
+            command += ["--landmark-sigma", args.landmark_sigma]
     command += ["-o", out, "--no-inverse", "--preset", "hard", "--aligned", "--device", args.device]
     command += ["-q", "--overwrite"]
     return [str(word) for word in command]
@@ -322,6 +324,7 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of either program")
     parser.add_argument("--pairs", type=int, default=8, help="how many of the eight")
     cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--landmark-sigma", help="landmarks drive ffdp, known to so many mm; the gland is then the truth")
     parser.add_argument("--threads", type=int, default=cores, help="of either program [default: all cores]")
     parser.add_argument("--one", help="one pair by ConvexAdam, in this process")
     parser.add_argument("--dry", action="store_true", help="print the commands, look for the files, run nothing")

@@ -241,7 +241,8 @@ impl LevelPair {
         })
     }
 
-    /// The labels that drive, `[1, K, ..]` of each image in one piece on the first device, and what their overlap weighs.
+    /// The labels that drive, `[1, K, ..]` of each image in one piece on the first device, and what their overlap
+    /// weighs.
     pub fn driving_labels(&self) -> Option<([Tensor<5>; 2], f64)> {
         let LabelChannels { images, labels, weight } = self.labels?;
         Some(([0, 1].map(|i| self.in_one_piece(i).0.narrow(1, images, labels)), weight))

@@ -140,8 +140,8 @@ impl LevelImages {
         self.pair.index_map(affine)
     }
 
-    /// The labels that drive the registration, 1 where each is, `[1, K, D, H, W]` and `[1, K, Di, Hi, Wi]`, if there are any,
-    /// and what their overlap weighs.
+    /// The labels that drive the registration, if there are any, 1 where each is, `[1, K, D, H, W]` and
+    /// `[1, K, Di, Hi, Wi]`, and what their overlap weighs.
     pub fn driving_labels(&self) -> Option<([Tensor<5>; 2], f64)> {
         self.pair.driving_labels()
     }

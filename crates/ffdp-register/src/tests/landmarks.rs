@@ -78,8 +78,8 @@ fn landmarks_lead_every_method_where_the_images_do_not() {
         let found = found.expect("good input");
         let off = mean_mm(&found, &points);
         println!("{name}: {} landmarks {away:.2} -> {off:.2} mm", points[0].len());
-        // Images and landmarks disagree; control points are 12 mm apart. What is searched are whole voxels of 9 mm, on the
-        // mean half of one off.
+        // Images and landmarks disagree; control points are 12 mm apart. The search takes whole voxels of 9 mm: on the mean
+        // it is half of one off.
         let part = if name == "discrete" { 0.5 } else { 0.4 };
         assert!(off < part * away, "{name}: {away} -> {off} mm");
     }

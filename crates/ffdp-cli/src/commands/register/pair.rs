@@ -219,7 +219,8 @@ impl Registrations {
         }
     }
 
-    /// Ends the processes that help where a pair needs more of a device than the first one, from which their room was counted.
+    /// Ends the processes that help, where a pair needs more of a device than the first one, by which their room was
+    /// counted.
     fn make_room(&self, case: &Case) {
         let mut helpers = lock(&self.helpers);
         let needed = case.plan.as_ref().and_then(|plan| plan.device_peak_bytes).unwrap_or(0);

@@ -8,8 +8,8 @@
 //! repeated run finds its own, sooner than it could rehearse: then there is none. When the real images cannot be read, the
 //! rehearsal ends with the level under way ([`Until`]).
 //!
-//! The first pair of a list is rehearsed like a pair that is alone. Some kernels depend on the grids: while the first pairs
-//! are registered, other processes rehearse those that follow ([`rehearse_following`]).
+//! The first pair of a list is rehearsed like a pair that is alone. Some kernels depend on the grids: while the first
+//! pairs are registered, other processes rehearse those that follow ([`rehearse_following`]).
 
 use std::ops::ControlFlow;
 use std::path::Path;
