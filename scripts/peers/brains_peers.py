@@ -309,8 +309,8 @@ def table_row(name: str, lines: list[dict], shared: bool) -> list[str] | None:
 
 # The plots.
 
-# Pixels of a letter of a name, and from line to line.
-NAME_WIDTH, NAME_HEIGHT = 5.0, 11
+# Pixels from the middle of a point to its edge, of a letter of a name, and from line to line.
+MARKER, NAME_WIDTH, NAME_HEIGHT = 5, 5.2, 11
 # A map without folds has no place on a logarithmic axis: it is drawn here (%).
 NO_FOLDS_PERCENT = 3e-5
 
@@ -378,17 +378,29 @@ def plot(points: list[dict], key: str, label: str, file: Path) -> None:
 
 
 def apart(axes, named: list[tuple[float, float, str]]) -> None:
-    """Names right of their points, each moved up until it lies on no other, with a line to its point."""
-    placed = []
-    for x, dice, name in sorted(named, key=lambda point: point[1]):
-        left, y = axes.transData.transform((x, dice)) + (10, 0)
-        right = left + NAME_WIDTH * len(name)
-        while any(abs(y - other) < NAME_HEIGHT and left < end and begin < right for begin, end, other in placed):
-            y += 1
-        placed.append((left, right, y))
-        at = axes.transData.inverted().transform((left, y))
+    """Names right or left of their points, each moved up or down until it lies on no other, on no point and on no axis,
+    with a line to its point: where it moves least."""
+    points = [axes.transData.transform((x, dice)) for x, dice, _ in named]
+    placed = [(x - MARKER, x + MARKER, y) for x, y in points]
+    box = axes.bbox
+    for x, dice, name in sorted(named, key=lambda point: -point[1]):
+        at, y = axes.transData.transform((x, dice))
+        width = NAME_WIDTH * len(name)
+        places = []
+        # Of equal moves the first.
+        for left in (at + 10, at - 10 - width):
+            for step in (1, -1):
+                free, right = y, left + width
+                while any(abs(free - other) < NAME_HEIGHT and left < end and begin < right for begin, end, other in placed):
+                    free += step
+                if box.x0 < left and right < box.x1 and box.y0 + NAME_HEIGHT < free < box.y1 - NAME_HEIGHT:
+                    places.append((abs(free - y), free, left))
+        _, free, left = min(places, key=lambda place: place[0])
+        placed.append((left, left + width, free))
+        side, end = ("left", left) if left > at else ("right", left + width)
+        end = axes.transData.inverted().transform((end, free))
         line = {"arrowstyle": "-", "linewidth": 0.4, "color": "grey"}
-        axes.annotate(name, (x, dice), at, fontsize=7, va="center", arrowprops=line)
+        axes.annotate(name, (x, dice), end, fontsize=7, va="center", ha=side, arrowprops=line)
 
 
 if __name__ == "__main__":
