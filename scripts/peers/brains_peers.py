@@ -265,6 +265,7 @@ def write_table(request: argparse.Namespace) -> None:
         "command": [
             "python scripts/peers/brains_peers.py run --data FOLDER --set test --ffdp target/release/ffdp -o peers.jsonl",
             "python scripts/peers/brains_peers.py run --data FOLDER --ffdp target/release/ffdp -o more.jsonl --pairs 1 --rows elastix demons \"ANTs SyN (CC)\"",
+            "python scripts/peers/brains_peers.py run --data FOLDER --set test --ffdp target/release/ffdp -o fused.jsonl --rows \"FireANTs SyN\" \"FireANTs greedy\"",
             "python scripts/peers/brains_peers.py table peers.jsonl more.jsonl -o benchmarks/brains-peers.json",
         ],
         "notes": notes + request.note,

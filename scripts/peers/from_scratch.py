@@ -262,7 +262,7 @@ def itk_affine(path: Path):
 class Method:
     run: Callable
     packages: list[str]
-    """Of PyPI, whose versions the row names; the first one is the program."""
+    """Whose versions the row names, of PyPI but for fireants-fused-ops; the first one is the program."""
     device: str = "cpu"
     """"cuda": all pairs in one process, on the GPU where there is one."""
     notes: list[str] = field(default_factory=list)

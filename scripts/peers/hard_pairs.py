@@ -240,7 +240,7 @@ def ffdp_command(args, of, out, points=None):
         if args.landmark_sigma:
             command += ["--landmark-sigma", args.landmark_sigma]
     command += ["-o", out, "--no-inverse", "--preset", "hard", "--aligned", "--device", args.device]
-    command += ["-q", "--overwrite"]
+    command += ["-q", "--overwrite", *args.flags.split()]
     return [str(word) for word in command]
 
 
@@ -313,6 +313,8 @@ def pairs(args, names):
         print(name, {program: of[-1] for program, of in rows.items()}, flush=True)
     for program, of in rows.items():
         print(program, {key: mean(of, key) for key in of[0]})
+        marked = [row for row in of if row["landmarks"]]
+        print(program, "pairs with landmarks:", {key: mean(marked, key) for key in of[0]})
     return rows
 
 
@@ -324,6 +326,7 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of either program")
     parser.add_argument("--pairs", type=int, default=8, help="how many of the eight")
     cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--flags", default="", help="more flags of ffdp, as --flags=\"--transform discrete\"")
     parser.add_argument("--landmark-sigma", help="landmarks drive ffdp, known to so many mm; the gland is then the truth")
     parser.add_argument("--threads", type=int, default=cores, help="of either program [default: all cores]")
     parser.add_argument("--one", help="one pair by ConvexAdam, in this process")

@@ -164,10 +164,9 @@ impl DiscreteSettings {
 }
 
 /// Labels as features: the mean over voxels of their squared difference costs what `1 - Dice` does with this weight, for
-/// `1 - 2 sum a b / (sum a^2 + sum b^2)` is `sum (a - b)^2 / (sum a^2 + sum b^2)`. With a mask both count its voxels.
+/// `1 - 2 sum a b / (sum a^2 + sum b^2)` is `sum (a - b)^2 / (sum a^2 + sum b^2)`. With a mask both count its voxels; a
+/// label that fills not one of them costs nothing.
 fn as_features(labels: [Tensor<5>; 2], mask: Option<&Tensor<5>>, weight: f64) -> [Tensor<5>; 2] {
-    /// Of a label that is nowhere on the level, in voxels.
-    const LEAST: f64 = 1e-5;
     let count = labels[0].dims()[1] as f64;
     let ones = || labels[0].clone().narrow(1, 0, 1).ones_like();
     let mask = mask.cloned().unwrap_or_else(ones);
@@ -175,7 +174,8 @@ fn as_features(labels: [Tensor<5>; 2], mask: Option<&Tensor<5>>, weight: f64) ->
     let sizes = total(labels[0].clone().square()) + total(labels[1].clone().square());
     let voxels = mask.clone().sum_dims(&[2, 3, 4]);
     let cost = weight * usual_gain() / (Dice.usual_gain() * count);
-    let scale = (voxels.mul_scalar(cost) / sizes.clamp_min(LEAST)).sqrt();
+    let is_there = sizes.clone().greater_equal_elem(1.0).float().cast(sizes.dtype());
+    let scale = (voxels.mul_scalar(cost) / sizes.clamp_min(1.0)).sqrt() * is_there;
     labels.map(|labels| labels * scale.clone())
 }
 
@@ -307,6 +307,16 @@ mod tests {
             let expected = weight * usual_gain() / Dice.usual_gain() * overlap;
             // What keeps a ratio of sums of some twenty voxels defined, 1e-5 of a voxel.
             assert!((cost / expected - 1.0).abs() < 1e-5, "{cost} {expected}");
+        }
+        // A label outside the mask of the fixed image, and in the moving image alone.
+        let left: Vec<f64> = (0..voxels).map(|k| if k % 6 < 3 { 1.0 } else { 0.0 }).collect();
+        let [left, right] = [0.0, 1.0].map(|flip: f64| {
+            let values: Vec<f64> = left.iter().map(|value| (value - flip).abs()).collect();
+            tensor::<5>(&values, [1, 1, 4, 5, 6], place.0, place.1)
+        });
+        let labels = [right.zeros_like(), right];
+        for label in as_features(labels, Some(&left), weight) {
+            assert!(to_f64(label).iter().all(|value| *value == 0.0));
         }
     }
 

@@ -4,7 +4,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ffdp_kit::rehearsal::Helper;
 use ffdp_register::{Content, Settings};
 use ffdp_train::user_flags::WithoutEffect;
 
@@ -12,6 +11,7 @@ use super::args::RegisterArguments;
 use super::channels;
 use super::files::Files;
 use super::inputs::Inputs;
+use super::rehearsal::Following;
 use crate::failure::Result;
 use crate::hosts::Hosts;
 use crate::label_names::LabelNames;
@@ -35,8 +35,8 @@ pub struct Registrations {
     pub hosts: Hosts,
     /// Set when the only pair cannot be read: nothing is left that kernels would be compiled for.
     pub unreadable: AtomicBool,
-    /// Processes that compile kernels for later pairs, each with as much memory of the device as the first one takes.
-    pub helpers: Mutex<(Vec<Helper>, u64)>,
+    /// Processes that compile kernels for later pairs.
+    pub following: Mutex<Following>,
     /// Since the command began. Until the first pair is read its time counts.
     start: Instant,
     begun: AtomicBool,
@@ -60,7 +60,7 @@ impl Registrations {
         let (toml, interval) = (to_toml(&settings)?, request.checkpoint_interval()?);
         let (alone, begun) = (request.pairs.is_none(), AtomicBool::new(false));
         let (hosts, unreadable) = (hosts.clone(), AtomicBool::new(false));
-        let helpers = Mutex::default();
+        let following = Mutex::default();
         Ok(Self {
             settings,
             toml,
@@ -69,7 +69,7 @@ impl Registrations {
             meshes,
             hosts,
             unreadable,
-            helpers,
+            following,
             start,
             begun,
         })

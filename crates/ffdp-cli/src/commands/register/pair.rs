@@ -17,7 +17,7 @@ use serde_json::json;
 use super::args::RegisterArguments;
 use super::case::{Case, Registrations};
 use super::inputs::{Inputs, Opening};
-use super::rehearsal::{Rehearsed, Until, rehearse, rehearse_following};
+use super::rehearsal::{Rehearsed, Until, rehearse};
 use super::results::{Results, Writing};
 use crate::checkpoint::{Identified, Keeper};
 use crate::cohort::Steps;
@@ -37,6 +37,9 @@ use crate::report::html;
 use crate::report::measures::{Measures, Seconds};
 use crate::result::ResultMeasures;
 use crate::watch::Watch;
+
+/// Memory of a device that its driver takes for a process: half a GB with CUDA.
+const DRIVER_BYTES: u64 = 512 << 20;
 
 /// A device, opened.
 pub struct Opened {
@@ -86,7 +89,7 @@ impl Steps for Registrations {
         };
         let free_bytes = arguments.first().free_memory_bytes();
         let mut opened = Opened { placement, arguments, free_bytes, seconds: None, grids: None };
-        self.compile(case, &opened, device == 0, clock.elapsed().as_secs_f64());
+        self.compile(case, &opened, device, clock.elapsed().as_secs_f64());
         opened.seconds = Some(clock.elapsed().as_secs_f64());
         Ok(opened)
     }
@@ -103,7 +106,10 @@ impl Steps for Registrations {
         let Case { printer, .. } = case;
         let Read { inputs, start, seconds: read } = read;
         opened.release(&case.sizes);
-        self.make_room(case);
+        if opened.arguments.first() == self.meshes[0].first() {
+            let needed = case.plan.as_ref().and_then(|plan| plan.device_peak_bytes);
+            lock(&self.following).make_room(needed.unwrap_or(0));
+        }
         let opening = opened.seconds.take();
         if let Some(opening) = opening {
             printer.detail(&format!(
@@ -183,7 +189,7 @@ impl Registrations {
     }
 
     /// Has the kernels of a GPU compiled, where there is room for a rehearsal of whole images.
-    fn compile(&self, case: &Case, opened: &Opened, first_of_all: bool, seconds: f64) {
+    fn compile(&self, case: &Case, opened: &Opened, device: usize, seconds: f64) {
         let (Some(plan), Placement::DeviceMesh(mesh)) = (&case.plan, &opened.placement) else {
             return;
         };
@@ -194,11 +200,13 @@ impl Registrations {
             return;
         }
         case.printer.detail(&format!("{first} opened in {seconds:.2} s"));
-        // Each process that helps takes what a registration takes.
-        let room = opened.free_bytes.zip(plan.device_peak_bytes);
-        let room = room.map_or(1, |(free, needed)| free / needed.max(1)) as usize;
+        // Each process that helps takes what a registration takes, and the driver's part of a process.
+        let needed = plan.device_peak_bytes.unwrap_or(0);
+        let times = |free: Option<u64>, needed: u64| free.map_or(1, |free| free / needed.max(1));
+        let room = times(opened.free_bytes, needed + DRIVER_BYTES);
+        let room = room.min(times(plan.host_available_bytes, plan.host_peak_bytes)) as usize;
         let used = self.meshes.iter().filter(|mesh| mesh.first() == first).count();
-        let most = if first_of_all { room.saturating_sub(used) } else { 0 };
+        let most = if device == 0 { room.saturating_sub(used) } else { 0 };
         let name = case.request.output.file_name().filter(|_| !self.alone);
         let settings = self.settings.for_images(&case.sizes.fixed);
         let rehearsed = Rehearsed {
@@ -212,20 +220,9 @@ impl Registrations {
         let (is_compiled, took) = timed(|| rehearse(rehearsed, most));
         if is_compiled {
             case.printer.detail(&format!("kernels compiled by a rehearsal of {took:.2} s"));
-            if first_of_all && !self.alone {
-                let bytes = plan.device_peak_bytes.unwrap_or(0);
-                *lock(&self.helpers) = (rehearse_following(rehearsed, most), bytes);
+            if device == 0 && !self.alone {
+                lock(&self.following).start(rehearsed, most, needed);
             }
-        }
-    }
-
-    /// Ends the processes that help, where a pair needs more of a device than the first one, by which their room was
-    /// counted.
-    fn make_room(&self, case: &Case) {
-        let mut helpers = lock(&self.helpers);
-        let needed = case.plan.as_ref().and_then(|plan| plan.device_peak_bytes).unwrap_or(0);
-        if needed > helpers.1 {
-            helpers.0.clear();
         }
     }
 

@@ -9,11 +9,13 @@
 //! rehearsal ends with the level under way ([`Until`]).
 //!
 //! The first pair of a list is rehearsed like a pair that is alone. Some kernels depend on the grids: while the first
-//! pairs are registered, other processes rehearse those that follow ([`rehearse_following`]).
+//! pairs are registered, other processes rehearse those that follow ([`Following`]).
 
+use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use ffdp_burn::transform::Composite;
 use ffdp_image::image::{Geometry, LabelMap, Volume};
@@ -109,15 +111,36 @@ pub fn rehearse(rehearsed: Rehearsed, most: usize) -> bool {
     true
 }
 
-/// Processes, so many at `most`, that rehearse the pairs of a list after this one, until they are dropped.
-pub fn rehearse_following(rehearsed: Rehearsed, most: usize) -> Vec<Helper> {
-    let Rehearsed { request, pair, settings, .. } = rehearsed;
-    if note_of(request, settings).is_none() {
-        return Vec::new();
+/// Processes that rehearse later pairs of a list while the first ones are registered on the same device.
+#[derive(Default)]
+pub struct Following {
+    helpers: Vec<Helper>,
+    /// Memory of the device that each of them takes at most: as much as the first pair.
+    bytes: u64,
+    /// The most that a pair has taken there.
+    most_bytes: u64,
+}
+
+impl Following {
+    /// Starts so many at `most` for the pairs after this one, which takes so much memory of the device.
+    pub fn start(&mut self, rehearsed: Rehearsed, most: usize, bytes: u64) {
+        let Rehearsed { request, pair, settings, .. } = rehearsed;
+        self.bytes = bytes;
+        if note_of(request, settings).is_none() || self.most_bytes > bytes {
+            return;
+        }
+        let apart = most.min(cores() / CORES).min(AHEAD);
+        let parts = (0..apart).map(|first| Part::Following { first, apart });
+        self.helpers = parts.filter_map(|part| part.helper(pair)).collect();
     }
-    let apart = most.min(cores() / CORES);
-    let parts = (0..apart).map(|first| Part::Following { first, apart });
-    parts.filter_map(|part| part.helper(pair)).collect()
+
+    /// Ends them for a pair that takes more memory of the device than the first one, by which their room was counted.
+    pub fn make_room(&mut self, bytes: u64) {
+        self.most_bytes = self.most_bytes.max(bytes);
+        if bytes > self.bytes {
+            self.helpers.clear();
+        }
+    }
 }
 
 /// Cores for each process that helps.
@@ -168,7 +191,7 @@ impl Part {
 
     /// A process that does this part for a pair of a list, or for the pair that is alone, without a name.
     fn helper(self, pair: &str) -> Option<Helper> {
-        Helper::start(&format!("{} {pair}", self.name()))
+        Helper::start(&format!("{}@{} {pair}", self.name(), std::process::id()))
     }
 }
 
@@ -176,8 +199,10 @@ impl Part {
 pub fn help(request: &RegisterArguments) -> Option<Result<()>> {
     let part = part()?;
     let (part, pair) = part.split_once(' ').unwrap_or((&part, ""));
+    let (part, parent) = part.split_once('@').unwrap_or((part, ""));
     let Some(part) = Part::named(part) else { return Some(Ok(())) };
-    Some(request.from_pair(pair).and_then(|requests| part.rehearse(&requests)))
+    let parent = parent.parse().ok();
+    Some(request.from_pair(pair).and_then(|requests| part.rehearse(&requests, parent)))
 }
 
 impl RegisterArguments {
@@ -200,22 +225,25 @@ impl RegisterArguments {
 const AHEAD: usize = 8;
 
 impl Part {
-    fn rehearse(self, requests: &[RegisterArguments]) -> Result<()> {
+    /// For the process `parent`, where that is known.
+    fn rehearse(self, requests: &[RegisterArguments], parent: Option<u32>) -> Result<()> {
+        let started = SystemTime::now();
         let Some((request, following)) = requests.split_first() else { return Ok(()) };
         let settings = request.resolve()?;
         let sizes = request.sizes(&settings)?;
         let Self::Following { first, apart } = self else { return self.of_pair(request, &sizes) };
         let most_bytes = request.planned(&settings, &sizes, Held::Whole)?.device_peak_bytes;
-        let parent = parent();
         let mut done = vec![sizes];
         for request in following.iter().take(AHEAD).skip(first).step_by(apart) {
-            // What is registered meanwhile needs no help, nor does who has ended; an error the pair reports itself.
-            if request.output.exists() {
-                continue;
-            }
-            if parent != self::parent() {
+            if parent.is_some_and(has_ended) {
                 break;
             }
+            // It is being registered, or was meanwhile.
+            let changed = fs::metadata(&request.output).and_then(|folder| folder.modified());
+            if changed.is_ok_and(|at| at > started) {
+                continue;
+            }
+            // An error the pair reports itself.
             let Ok(sizes) = request.sizes(&settings) else { continue };
             let fits = |plan: Plan| plan.device_peak_bytes <= most_bytes;
             let fits = request.planned(&settings, &sizes, Held::Whole).is_ok_and(fits);
@@ -236,7 +264,7 @@ impl Part {
         let (settings, mesh) = (&settings, &mesh);
         let rehearsed = Rehearsed { request, pair: "", settings, sizes, mesh, until };
         let mut rehearsal = Rehearsal::new(rehearsed)?;
-        match self {
+        let done = match self {
             Self::Results => {
                 let found = rehearsal.made_up();
                 rehearsal.results(found)
@@ -247,7 +275,10 @@ impl Part {
                 rehearsal.stages(vec![last.clone().with_levels(levels)]).map(|_| ())
             }
             Self::Following { .. } => rehearsal.whole(),
-        }
+        };
+        // Pools keep pieces of the sizes that were asked for.
+        mesh.device(0).memory_cleanup();
+        done
     }
 }
 
@@ -265,12 +296,12 @@ impl Sizes {
     }
 }
 
-/// The process that has started this one.
-fn parent() -> u32 {
+/// Whether the process that has started this one has ended, where the system says who has.
+fn has_ended(parent: u32) -> bool {
     #[cfg(unix)]
-    return std::os::unix::process::parent_id();
+    return std::os::unix::process::parent_id() != parent;
     #[cfg(not(unix))]
-    return 0;
+    return false;
 }
 
 /// The note that kernels for such a run are kept. Of wgpu the driver compiles, and keeps, or does not.
@@ -390,8 +421,6 @@ fn blob(grid: &Geometry, radius: f32) -> Result<Volume> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use clap::Parser;
     use ffdp_image::io::images::write_volume;
 
