@@ -202,12 +202,12 @@ pub fn help(request: &RegisterArguments) -> Option<Result<()>> {
     let (part, parent) = part.split_once('@').unwrap_or((part, ""));
     let Some(part) = Part::named(part) else { return Some(Ok(())) };
     let parent = parent.parse().ok();
-    Some(request.from_pair(pair).and_then(|requests| part.rehearse(&requests, parent)))
+    Some(request.pairs_from(pair).and_then(|requests| part.rehearse(&requests, parent)))
 }
 
 impl RegisterArguments {
     /// The pairs of its list from the one with this name on, as far as they can be used, or the pair that is alone.
-    fn from_pair(&self, pair: &str) -> Result<Vec<Self>> {
+    fn pairs_from(&self, pair: &str) -> Result<Vec<Self>> {
         let Some(list) = &self.pairs else { return Ok(vec![self.clone()]) };
         let rows = read_named(list, &["fixed", "moving"], Printer::new(true, false))?;
         let from = rows.into_iter().skip_while(|(name, _)| name != pair);
