@@ -61,6 +61,12 @@ fn apart(a: &Registration, b: &Registration) -> f32 {
     a.iter().zip(&b).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()))
 }
 
+/// Steps of a voxel.
+fn search() -> DiscreteSettings {
+    let rounds = vec![DiscreteRound { spacing_voxels: 2, step_voxels: 1, radius: 3 }];
+    DiscreteSettings { rounds, ..DiscreteSettings::default() }
+}
+
 #[test]
 fn labels_lead_every_method_where_the_images_do_not() {
     let pair = pair_of(32, 5);
@@ -74,11 +80,7 @@ fn labels_lead_every_method_where_the_images_do_not() {
     let ffd =
         FfdSettings { levels: levels.clone(), spacing_mm: [12.0; 3], ..FfdSettings::default() };
     let gnk = GnkSettings { levels: vec![level(1.0, 4)], ..GnkSettings::default() };
-    let discrete = DiscreteSettings {
-        rounds: vec![DiscreteRound { spacing_voxels: 2, step_voxels: 1, radius: 3 }],
-        ..DiscreteSettings::default()
-    };
-    let others = [Stage::Ffd(ffd), Stage::Gnk(gnk), Stage::Discrete(discrete)];
+    let others = [Stage::Ffd(ffd), Stage::Gnk(gnk), Stage::Discrete(search())];
     let greedy = GreedySettings { levels, ..GreedySettings::default() };
     for stage in methods(&greedy).into_iter().chain(others) {
         let name = stage.name();
@@ -164,6 +166,50 @@ fn labels_count_in_every_place_as_in_the_whole() {
             assert!((loss - lost).abs() <= 5.0 * LOSS, "{name}, masks {masked}: {loss} {lost}");
         }
     }
+}
+
+#[test]
+fn labels_and_landmarks_of_a_search_count_in_shards_and_slabs_as_in_the_whole() {
+    let pair = pair_of(32, 5);
+    let [mut fixed_labels, mut moving_labels] = maps(&pair);
+    let labels = [fixed_labels.clone(), moving_labels.clone()];
+    // Against the images, so that they show.
+    let points = || Some([vec![[0.0, 0.0, 0.0]], vec![[30.0, 0.0, 0.0]]]);
+    let settings =
+        Settings { landmark_sigma_mm: Some(1.0), ..driven(Stage::Discrete(search()), 5.0) };
+    let mesh = |shards| DeviceMesh::new(&[Device::flex()], shards).expect("shards");
+    let images = || Problem::new(&pair.fixed.image, &pair.moving.image);
+    let held = |shards, labels: Option<&[Volume; 2]>, landmarks| {
+        let labels = labels.map(|labels| labels.each_ref().map(Into::into));
+        let settings = Settings {
+            label_term: settings.label_term.clone().filter(|_| labels.is_some()),
+            ..settings.clone()
+        };
+        let problem = Problem { labels, landmarks, ..images() };
+        let found = register(&problem, &settings, &mesh(shards), &mut Silent).expect("good input");
+        warp(&found).to_vec().expect("readable")
+    };
+    let whole = held(1, Some(&labels), points());
+    let (mut f, mut m) = (pair.fixed.image.clone(), pair.moving.image.clone());
+    let planes = Problem {
+        labels: Some([(&mut fixed_labels).into(), (&mut moving_labels).into()]),
+        landmarks: points(),
+        ..Problem::new(&mut f, &mut m)
+    };
+    let slabs = register_slabs(planes, &settings, &Placement::from(&mesh(2)), &mut Silent);
+    let slabs = warp(&slabs.expect("good input")).to_vec().expect("readable");
+    let apart = |other: &[f32]| {
+        let off = whole.iter().zip(other);
+        off.fold(0.0f32, |most, (a, b)| most.max((a - b).abs()))
+    };
+    for (name, parts) in [("shards", held(3, Some(&labels), points())), ("slabs", slabs)] {
+        let off = apart(&parts);
+        println!("{name}: {off:.1e} voxels");
+        assert!(off <= FIELD_VOXELS, "{name}: {off} voxels");
+    }
+    // They count: without the labels the field is another one.
+    let off = apart(&held(1, None, points()));
+    assert!(off > 0.5, "{off} voxels");
 }
 
 #[test]

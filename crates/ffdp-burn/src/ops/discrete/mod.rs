@@ -271,9 +271,9 @@ pub fn discrete(
 /// What there is besides features to find a displacement by.
 #[derive(Clone, Debug, Default)]
 pub struct Guide {
-    /// Weights in 0..1 of the places of the fixed and of the moving image, `[N, 1, D, H, W]`: of the mean over a cell as
-    /// much as of what the point costs, of the fixed image forth and of the moving one back. Where nothing counts the
-    /// displacement follows those around.
+    /// Weights in 0..1 of the voxels of the fixed and of the moving image, `[N, 1, D, H, W]`. The costs of a control point
+    /// count by the mean weight of its cell: in the fixed image where displacements forth are searched, in the moving
+    /// one for those back. Where nothing counts the displacement follows those around.
     pub weights: [Option<Tensor<5>>; 2],
     /// Points that belong together.
     pub pairs: Option<PointPairs>,
@@ -299,8 +299,7 @@ fn guided(
     };
     let search = |fixed: &Tensor<5>, moving: &Tensor<5>, weights: &Option<Tensor<5>>, pairs| {
         let weights = weights.as_ref().map(|weights| pooled(weights, width));
-        let directed = Directed { weights, pairs };
-        let found = coupled(pooled(fixed, width), pooled(moving, step), directed, options);
+        let found = coupled(pooled(fixed, width), pooled(moving, step), weights, pairs, options);
         found.mul_scalar(step as f64 / width as f64)
     };
     let Guide { weights: [of_fixed, of_moving], pairs } = guide;
@@ -368,18 +367,12 @@ fn tiles(features: &Tensor<5>, options: &DiscreteOptions) -> Vec<(usize, usize)>
 /// that count, so that their displacements come to it, a few points with each pass.
 const LEAST_WEIGHT: f64 = 1e-3;
 
-/// What a search of one direction goes by.
-struct Directed {
-    /// Of the points `[N, 1, D, H, W]`.
-    weights: Option<Tensor<5>>,
-    pairs: Option<PointPairs>,
-}
-
-/// The displacements of one direction, in steps.
+/// The displacements of one direction, in steps; `weights` of the points `[N, 1, D, H, W]`.
 fn coupled(
     fixed: Tensor<5>,
     moving: Tensor<5>,
-    Directed { weights, pairs }: Directed,
+    weights: Option<Tensor<5>>,
+    pairs: Option<PointPairs>,
     options: &DiscreteOptions,
 ) -> Tensor<5> {
     let [n, _, d, h, w] = fixed.dims();

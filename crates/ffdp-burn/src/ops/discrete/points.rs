@@ -20,7 +20,8 @@ pub struct PointPairs {
     pub fixed: Vec<[f64; 3]>,
     /// Where they are in the moving image, one to one.
     pub moving: Vec<[f64; 3]>,
-    /// `k`: what a distance of one voxel costs a pair, where the mean of the features' squared differences costs itself.
+    /// `k`: the cost of a pair that is one voxel off, in the unit of the features' squared differences, whose costs are
+    /// their mean over the image.
     pub precision: f64,
 }
 
