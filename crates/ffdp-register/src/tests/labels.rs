@@ -179,17 +179,17 @@ fn labels_and_landmarks_of_a_search_count_in_shards_and_slabs_as_in_the_whole() 
         Settings { landmark_sigma_mm: Some(1.0), ..driven(Stage::Discrete(search()), 5.0) };
     let mesh = |shards| DeviceMesh::new(&[Device::flex()], shards).expect("shards");
     let images = || Problem::new(&pair.fixed.image, &pair.moving.image);
-    let held = |shards, labels: Option<&[Volume; 2]>, landmarks| {
-        let labels = labels.map(|labels| labels.each_ref().map(Into::into));
+    let held = |shards, labelled: bool, landmarks| {
+        let labels = labelled.then(|| labels.each_ref().map(Into::into));
         let settings = Settings {
-            label_term: settings.label_term.clone().filter(|_| labels.is_some()),
+            label_term: settings.label_term.clone().filter(|_| labelled),
             ..settings.clone()
         };
         let problem = Problem { labels, landmarks, ..images() };
         let found = register(&problem, &settings, &mesh(shards), &mut Silent).expect("good input");
         warp(&found).to_vec().expect("readable")
     };
-    let whole = held(1, Some(&labels), points());
+    let whole = held(1, true, points());
     let (mut f, mut m) = (pair.fixed.image.clone(), pair.moving.image.clone());
     let planes = Problem {
         labels: Some([(&mut fixed_labels).into(), (&mut moving_labels).into()]),
@@ -202,13 +202,13 @@ fn labels_and_landmarks_of_a_search_count_in_shards_and_slabs_as_in_the_whole() 
         let off = whole.iter().zip(other);
         off.fold(0.0f32, |most, (a, b)| most.max((a - b).abs()))
     };
-    for (name, parts) in [("shards", held(3, Some(&labels), points())), ("slabs", slabs)] {
+    for (name, parts) in [("shards", held(3, true, points())), ("slabs", slabs)] {
         let off = apart(&parts);
         println!("{name}: {off:.1e} voxels");
         assert!(off <= FIELD_VOXELS, "{name}: {off} voxels");
     }
     // They count: without the labels the field is another one.
-    let off = apart(&held(1, None, points()));
+    let off = apart(&held(1, false, points()));
     assert!(off > 0.5, "{off} voxels");
 }
 
