@@ -207,9 +207,9 @@ fn labels_and_landmarks_of_a_search_count_in_shards_and_slabs_as_in_the_whole() 
         println!("{name}: {off:.1e} voxels");
         assert!(off <= FIELD_VOXELS, "{name}: {off} voxels");
     }
-    // They count: without the labels the field is another one.
+    // They count: without the labels the field is another one, by far more than parts differ.
     let off = apart(&held(1, false, points()));
-    assert!(off > 0.5, "{off} voxels");
+    assert!(off > 0.1, "{off} voxels");
 }
 
 #[test]
