@@ -413,10 +413,9 @@ fn coupled(
         let tiles: Vec<Tensor<5>> = windows.iter().map(of_tile).collect();
         if tiles.len() == 1 { tiles[0].clone() } else { Tensor::cat(tiles, 2) }
     };
-    let drawn = drawing.as_ref().map(|drawing| drawing.weight.clone());
-    let counts = match (weights.clone(), drawn) {
-        (weights, Some(drawn)) => Some(weights.unwrap_or_else(ones) + drawn),
-        (weights, None) => weights,
+    let counts = match &drawing {
+        Some(drawing) => Some(weights.clone().unwrap_or_else(ones) + drawing.weight.clone()),
+        None => weights.clone(),
     };
     let counts = counts.map(|counts| counts.add_scalar(LEAST_WEIGHT));
     let smoothing = GaussianOptions::isotropic(options.sigma_points);
