@@ -71,13 +71,15 @@ impl Sharded {
             window.len() == planes && held.start <= window.start && window.end <= held.end,
             "sharded: {planes} planes for window {window:?} of the planes {held:?}"
         );
-        let mut shards = self.into_shards();
-        for (k, part) in layout.overlaps(&window) {
+        let mut parts = layout.overlaps(&window).into_iter().peekable();
+        let added = |(k, shard): (usize, Tensor<5>)| {
+            let Some((_, part)) = parts.next_if(|(at, _)| *at == k) else { return shard };
             let first = layout.planes(k).start + part.start - window.start;
             let piece = narrow(values.clone(), dim, first..first + part.len());
-            let shard = shards[k].clone();
-            shards[k] = add_planes(shard.clone(), dim, part, to_device(piece, &shard.device()));
-        }
+            let device = shard.device();
+            add_planes(shard, dim, part, to_device(piece, &device))
+        };
+        let shards = self.into_shards().into_iter().enumerate().map(added).collect();
         Self::new(shards, layout)
     }
 }

@@ -75,16 +75,6 @@ impl Block {
         narrow(tensor.clone(), self.axis.dim(), planes.start - first..planes.end - first)
     }
 
-    /// The planes around the own ones of a volume, on a device, below and above: those that came from
-    /// another one, or windows of the volume.
-    pub fn around(&self, volume: &Sharded, device: &Device, came: Neighbours) -> Neighbours {
-        let window =
-            |planes: Range<usize>| (!planes.is_empty()).then(|| volume.window(planes, device));
-        let [below, above] = came;
-        let [start, end] = [self.all.start..self.own.start, self.own.end..self.all.end];
-        [below.or_else(|| window(start)), above.or_else(|| window(end))]
-    }
-
     /// The moving image on the own planes, as `own` displaces them; what is on those around them means
     /// nothing yet.
     pub fn show_own(&self, own: &Tensor<5>, sampler: &BlockSampler) -> Tensor<5> {
@@ -121,6 +111,42 @@ impl Block {
     /// The planes below the own ones, these, and those above.
     pub fn pieces(&self) -> [Range<usize>; 3] {
         [self.all.start..self.own.start, self.own.clone(), self.own.end..self.all.end]
+    }
+}
+
+/// A volume with the planes that blocks have around their own.
+pub(super) struct Around {
+    /// With planes of other ranks.
+    pub volume: Sharded,
+    /// Planes on either side.
+    pub width: usize,
+    /// Of every shard what came from other devices, where that was sent.
+    pub came: Vec<Neighbours>,
+}
+
+impl Around {
+    /// What block `k`, which has no more planes around it, has of the volume, on its device.
+    pub fn pieces(&self, k: usize, block: &Block, device: &Device) -> Pieces {
+        let window =
+            |planes: Range<usize>| (!planes.is_empty()).then(|| self.volume.window(planes, device));
+        let [below, above] = match block.width == self.width {
+            true => self.came[k].clone(),
+            false => [None, None],
+        };
+        let [start, own, end] = block.pieces();
+        Pieces {
+            own: self.volume.window(own, device),
+            below: below.or_else(|| window(start)),
+            above: above.or_else(|| window(end)),
+        }
+    }
+
+    /// The same, joined.
+    pub fn joined(&self, k: usize, block: &Block, device: &Device) -> Tensor<5> {
+        match &self.came[k] {
+            [None, None] => self.volume.window(block.all.clone(), device),
+            _ => self.pieces(k, block, device).joined([block, block]),
+        }
     }
 }
 

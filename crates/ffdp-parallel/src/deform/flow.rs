@@ -7,7 +7,8 @@
 //! A shard with as many planes around it as the displacements of several squarings are long together is squared so often
 //! as a whole is; what that says of planes around it is added to their owners on the way back. So shards exchange
 //! planes once for a group of squarings, which are as many as make the windows a little larger than the shards: an
-//! exchange for each squaring would also copy every shard into its window each time. All `u_i` are kept in between,
+//! exchange for each squaring would also copy every shard into its window each time. What shards exchange travels before
+//! the first of them is squared, there and back, so that devices square at the same time. All `u_i` are kept in between,
 //! where shards rest.
 
 use std::ops::Range;
@@ -16,8 +17,11 @@ use burn::Tensor;
 use burn::backend::Dispatch;
 use burn::tensor::Device;
 
+use super::block::{Neighbours, Pieces};
+use super::seam::cross_back;
 use super::view::{BOUNDS_INTERVAL, Grid};
 use crate::device_mesh::{DeviceMesh, ShardPlaces};
+use crate::exchange::WaitForSums;
 use crate::layout::Layout;
 use crate::ring::DisplacementBounds;
 use crate::sharded::Sharded;
@@ -42,6 +46,17 @@ pub(super) struct Squarings {
     bounds: DisplacementBounds,
     /// For how many iterations more the velocity does not leave these.
     good_for: usize,
+    /// The groups whose kernels were met last, there and back.
+    met: [Vec<Group>; 2],
+}
+
+/// Squarings between which nothing is exchanged.
+#[derive(Clone, Debug, PartialEq)]
+struct Group {
+    /// Of all.
+    squarings: Range<usize>,
+    /// Planes on either side that they look at.
+    width: usize,
 }
 
 /// What was squared, and what became of it.
@@ -53,8 +68,7 @@ pub(super) struct Flow {
 
 /// A group of squarings that was done.
 struct Squared {
-    /// Planes on either side that the group looks at.
-    width: usize,
+    group: Group,
     /// Of every shard what was squared, in order, on its planes and those around it.
     fields: Vec<Vec<Tensor<5>>>,
     /// How the planes were cut of which the windows were made, and where they are.
@@ -63,7 +77,8 @@ struct Squared {
 
 impl Squarings {
     pub fn new(count: usize, accumulation: Accumulation) -> Self {
-        Self { count, accumulation, bounds: DisplacementBounds::NONE, good_for: 0 }
+        let (bounds, met) = (DisplacementBounds::NONE, [Vec::new(), Vec::new()]);
+        Self { count, accumulation, bounds, good_for: 0, met }
     }
 
     /// The part of the velocity that is not squared.
@@ -91,21 +106,21 @@ impl Squarings {
         (longest + ROUNDING).floor() as usize + 1
     }
 
-    /// Squarings between which nothing is exchanged, each group with the planes on either side that it looks at. All
-    /// ranks have the same.
-    fn groups(&self, grid: &Grid) -> Vec<(Range<usize>, usize)> {
+    /// All squarings. All ranks have the same groups.
+    fn groups(&self, grid: &Grid) -> Vec<Group> {
         if grid.is_whole() {
-            return vec![(0..self.count, 0)];
+            return vec![Group { squarings: 0..self.count, width: 0 }];
         }
         let most = grid.thinnest() / AROUND;
-        let mut groups: Vec<(Range<usize>, usize)> = Vec::new();
+        let mut groups: Vec<Group> = Vec::new();
         for i in 0..self.count {
             let width = self.width(grid, i);
             match groups.last_mut() {
-                Some((group, around)) if *around + width <= most => {
-                    (group.end, *around) = (i + 1, *around + width);
+                Some(group) if group.width + width <= most => {
+                    group.squarings.end = i + 1;
+                    group.width += width;
                 }
-                _ => groups.push((i..i + 1, width)),
+                _ => groups.push(Group { squarings: i..i + 1, width }),
             }
         }
         groups
@@ -114,39 +129,45 @@ impl Squarings {
     /// The flow for unit time.
     pub fn along(&mut self, grid: &Grid, velocity: &Sharded) -> Result<Flow> {
         self.plan(grid, velocity)?;
+        let planned = self.groups(grid);
+        let _waiting = WaitForSums::when(planned != self.met[0]);
         let part = self.first_part();
         let mut displacement = grid.through(velocity, 0, |v| v.mul_scalar(part))?;
         let mut groups = Vec::new();
-        for (group, width) in self.groups(grid) {
-            let around = grid.holders.surround(&displacement, width)?;
-            let cut = (around.layout().clone(), around.mesh());
-            let mut fields = vec![Vec::with_capacity(group.len()); grid.layout.count()];
+        for group in &planned {
+            let around = grid.surround(&displacement, group.width)?;
+            let cut = (around.volume.layout().clone(), around.volume.mesh());
+            let mut fields = vec![Vec::with_capacity(group.squarings.len()); grid.layout.count()];
             let mut square = |k: usize, field: Tensor<5>| {
                 fields[k].push(grid.homes.put_away(k, field.clone()));
                 let field = field.into_dispatch();
                 let squared = <Dispatch as ComposeOps>::square_3d(field, self.accumulation);
                 Tensor::from_dispatch(squared)
             };
-            displacement = grid.through_around(&around, width, |k, field| {
-                group.clone().fold(field, |field, _| square(k, field))
+            displacement = grid.through_around(&around, |k, field| {
+                group.squarings.clone().fold(field, |field, _| square(k, field))
             });
-            groups.push(Squared { width, fields, around: cut });
+            groups.push(Squared { group: group.clone(), fields, around: cut });
         }
+        self.met[0] = planned;
         Ok(Flow { groups, displacement })
     }
 
     /// From the gradient of the displacement to that of the velocity.
-    pub fn backwards(&self, grid: &Grid, flow: Flow, gradient: Sharded) -> Result<Sharded> {
+    pub fn backwards(&mut self, grid: &Grid, flow: Flow, gradient: Sharded) -> Result<Sharded> {
+        let groups: Vec<Group> = flow.groups.iter().map(|squared| squared.group.clone()).collect();
+        let _waiting = WaitForSums::when(groups != self.met[1]);
         let back = |gradient, group| self.back(grid, group, gradient);
         let gradient = flow.groups.into_iter().rev().try_fold(gradient, back)?;
+        self.met[1] = groups;
         let part = self.first_part();
         grid.through(&gradient, 0, |g| g.mul_scalar(part))
     }
 
     /// The adjoint of a group: what the own planes of each shard owe to the planes of its window, added up.
-    fn back(&self, grid: &Grid, group: Squared, gradient: Sharded) -> Result<Sharded> {
-        let Squared { width, fields, around: (layout, places) } = group;
-        let (mut own, mut margins) = (Vec::new(), Vec::new());
+    fn back(&self, grid: &Grid, squared: Squared, gradient: Sharded) -> Result<Sharded> {
+        let Squared { group: Group { width, .. }, fields, around: (layout, places) } = squared;
+        let (mut own, mut margins) = (Vec::new(), Vec::<Neighbours>::new());
         for (k, fields) in fields.into_iter().enumerate() {
             let block = grid.block(k).within(width);
             let there = grid.homes.bring(k, gradient.shards()[k].clone());
@@ -158,16 +179,20 @@ impl Squarings {
                 ))
             };
             let there = fields.into_iter().rev().fold(block.padded(there), back);
-            own.push(grid.homes.put_away(k, block.narrow(&there, &block.own)));
-            for planes in block.margins() {
-                margins
-                    .push((planes.clone(), grid.homes.put_away(k, block.narrow(&there, &planes))));
-            }
+            let Pieces { below, own: there, above } = Pieces::of(&there, &block);
+            let away = |piece: Tensor<5>| grid.homes.put_away(k, piece);
+            own.push(away(there));
+            margins.push([below.map(away), above.map(away)]);
             grid.homes.settle(k);
         }
-        let sum = surrounded(own, &grid.layout, ShardPlaces { layout: &layout, mesh: &places });
-        let add = |sum: Sharded, (planes, values)| sum.add_window(planes, &values);
-        let sum = margins.into_iter().fold(sum, add);
+        let margins = cross_back(margins, &grid.crossed(width))?;
+        let mut sum = surrounded(own, &grid.layout, ShardPlaces { layout: &layout, mesh: &places });
+        for (k, [below, above]) in margins.into_iter().enumerate() {
+            let [start, _, end] = grid.block(k).within(width).pieces();
+            for (planes, values) in [start, end].into_iter().zip([below, above]) {
+                sum = values.into_iter().fold(sum, |sum, v| sum.add_window(planes.clone(), &v));
+            }
+        }
         let planes = grid.holders.around(width, grid.layout.extent());
         grid.holders.give_back(sum, &planes, &grid.layout)
     }

@@ -58,6 +58,24 @@ impl Crossing {
     }
 }
 
+/// Of what shards have for planes around them, what is for those beyond seams between two devices, on the device that
+/// has these.
+///
+/// # Errors
+/// [`Error::Device`](ffdp_image::Error::Device) where some was not computed.
+pub(super) fn cross_back(mut margins: Vec<Neighbours>, seams: &[usize]) -> Result<Vec<Neighbours>> {
+    let mut ends = |k: usize| {
+        let [above, below] = [margins[k][1].take(), margins[k + 1][0].take()];
+        [above, below].map(|end| end.expect("shards look beyond their seams"))
+    };
+    let swap = Swap::begin(seams.iter().map(|k| ends(*k)).collect())?;
+    for (&k, [below, above]) in seams.iter().zip(swap.finish()) {
+        margins[k][1] = Some(above);
+        margins[k + 1][0] = Some(below);
+    }
+    Ok(margins)
+}
+
 /// The own planes smoothed by a kernel of `radius` planes; the neighbouring pieces have as many, or
 /// what there is.
 pub(super) fn smooth_own(

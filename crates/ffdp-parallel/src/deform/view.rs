@@ -6,8 +6,10 @@ use std::ops::Range;
 use burn::Tensor;
 use burn::tensor::DType;
 
-use super::block::Block;
+use super::block::{Around, Block};
 use super::homes::Homes;
+use super::seam::{Crossing, far_seams};
+use crate::exchange::WaitForSums;
 use crate::hosts::Holders;
 use crate::layout::Layout;
 use crate::ring::{BlockSampler, DisplacementBounds, IndexMap, Keep, MappedPlanes};
@@ -50,26 +52,49 @@ impl Grid {
         width: usize,
         mut each: impl FnMut(Tensor<5>) -> Tensor<5>,
     ) -> Result<Sharded> {
-        let around = self.holders.surround(volume, width)?;
-        Ok(self.through_around(&around, width, |_, there| each(there)))
+        // Whatever it is, it may be met for the first time.
+        let _waiting = WaitForSums::when(width > 0);
+        let around = self.surround(volume, width)?;
+        Ok(self.through_around(&around, |_, there| each(there)))
     }
 
     /// The same of a volume that has the planes around, by an operation that is given the number of the shard as well.
     pub fn through_around(
         &self,
-        around: &Sharded,
-        width: usize,
+        around: &Around,
         mut each: impl FnMut(usize, Tensor<5>) -> Tensor<5>,
     ) -> Sharded {
         let shard = |k: usize| {
-            let block = self.block(k).within(width);
-            let there = each(k, around.window(block.all.clone(), self.homes.device(k)));
+            let (block, device) = (self.block(k).within(around.width), self.homes.device(k));
+            let there = each(k, around.joined(k, &block, device));
             let own = self.homes.put_away(k, block.narrow(&there, &block.own));
             self.homes.settle(k);
             own
         };
         let shards = (0..self.layout.count()).map(shard).collect();
         Sharded::new(shards, self.layout.clone())
+    }
+
+    /// A volume with up to `width` planes around every shard; what other devices have of them comes all at once.
+    pub fn surround(&self, volume: &Sharded, width: usize) -> Result<Around> {
+        let came = self.send(volume, width)?.receive();
+        Ok(Around { volume: self.holders.surround(volume, width)?, width, came })
+    }
+
+    /// Sends what blocks with `width` planes around them need of a volume that another device holds.
+    pub fn send(&self, volume: &Sharded, width: usize) -> Result<Crossing> {
+        let shards: Vec<&Tensor<5>> = volume.shards().iter().collect();
+        Crossing::send(&shards, self.crossed(width), self.layout.axis(), width)
+    }
+
+    /// The seams between two devices, by the shard below each; none where `width` planes around thin shards reach further
+    /// than to the next.
+    pub fn crossed(&self, width: usize) -> Vec<usize> {
+        let thinnest = self.layout.all_planes().map(|planes| planes.len()).min();
+        match thinnest {
+            Some(planes) if planes >= width && width > 0 => far_seams(&self.homes.mesh),
+            _ => Vec::new(),
+        }
     }
 
     /// Whether there is nothing around the only shard.

@@ -6,14 +6,14 @@ mod sums;
 use burn::Tensor;
 
 use self::sums::GlobalSums;
-use super::block::{Block, Neighbours, Pieces};
+use super::block::{Around, Block, Pieces};
 use super::compare::Comparison;
 use super::descend::Carried;
 use super::flow::{Flow, Squarings};
 use super::homes::Homes;
 use super::landmarks::LandmarkTerm;
 use super::penalty::{Cost, LOOKS};
-use super::seam::{Crossing, far_seams, smooth_own};
+use super::seam::{Crossing, smooth_own};
 use super::view::{Grid, View};
 use super::{ShardedImages, Team};
 use crate::hosts::Holders;
@@ -116,10 +116,8 @@ impl Visit {
 pub(super) struct Sight {
     /// That of the moving image last.
     pub displaced: Vec<Sharded>,
-    /// With what blocks need of other ranks.
-    pub around: Vec<Sharded>,
-    /// What came from the next shards.
-    pub came: Vec<Vec<Neighbours>>,
+    /// With what is around them.
+    pub around: Vec<Around>,
     /// The moving image as each shard's own planes show it, where that is known.
     pub shown: Vec<Option<Tensor<5>>>,
 }
@@ -288,10 +286,11 @@ impl Problem {
     /// Sends what blocks need of the displacements; meanwhile shards that are alone on their device show themselves.
     fn look(&self, displaced: Vec<Sharded>) -> Result<Sight> {
         let (grid, homes) = (&self.grid, &self.grid.homes);
-        let crossings = displaced.iter().map(|field| self.send(field));
+        let width = grid.width;
+        let crossings = displaced.iter().map(|field| grid.send(field, width));
         let crossings: Vec<Crossing> = crossings.collect::<Result<_>>()?;
-        let around = displaced.iter().map(|field| grid.holders.surround(field, grid.width));
-        let around = around.collect::<Result<_>>()?;
+        let volumes = displaced.iter().map(|field| grid.holders.surround(field, width));
+        let volumes: Vec<Sharded> = volumes.collect::<Result<_>>()?;
         let is_alone = !homes.mesh.is_virtual();
         let last = displaced.last().expect("there is a field");
         let own_moved = |k: usize| {
@@ -299,8 +298,11 @@ impl Problem {
             grid.block(k).show_own(&field, &self.moving.samplers[k].at_hand())
         };
         let shown = (0..grid.layout.count()).map(|k| is_alone.then(|| own_moved(k))).collect();
-        let came = crossings.into_iter().map(Crossing::receive).collect();
-        Ok(Sight { displaced, around, came, shown })
+        let around = volumes.into_iter().zip(crossings);
+        let around = around
+            .map(|(volume, crossing)| Around { volume, width, came: crossing.receive() })
+            .collect();
+        Ok(Sight { displaced, around, shown })
     }
 
     /// The part of every shard in the loss, shard by shard; a `receiver` gets the gradients to the displacements. Those
@@ -446,7 +448,7 @@ impl Problem {
 
     /// From the gradient to what a velocity became to that of the velocity, which may be rough.
     fn to_velocity(
-        &self,
+        &mut self,
         FlowGradient { velocity, flow, to_u }: FlowGradient,
         sums: &GlobalSums,
         rows: &mut [Vec<Tensor<1>>],
@@ -454,10 +456,10 @@ impl Problem {
     ) -> Result<()> {
         let (grid, homes) = (&self.grid, &self.grid.homes);
         let (costs, has_costs) = (!self.cost.is_none(), self.has_costs());
-        let around = costs.then(|| grid.holders.surround(velocity, grid.width)).transpose()?;
+        let around = costs.then(|| grid.surround(velocity, grid.width)).transpose()?;
         let field_on = |k: usize, block: &Block| {
             let around = around.as_ref().expect("it was surrounded for its cost");
-            Pieces::of(&around.window(block.all.clone(), homes.device(k)), block)
+            around.pieces(k, block, homes.device(k))
         };
         for (k, row) in rows.iter_mut().enumerate().filter(|_| has_costs) {
             let block = grid.block(k);
@@ -470,14 +472,13 @@ impl Problem {
         }
         let (Some(to_u), Some(receiver)) = (to_u, receiver) else { return Ok(()) };
         let GradientReceiver { mut carried, take } = receiver;
-        let squarings = self.squarings.as_ref().expect("a flow was made by them");
+        let squarings = self.squarings.as_mut().expect("a flow was made by them");
         let gradient = squarings.backwards(grid, flow, to_u)?;
-        let gradient = grid.holders.surround(&gradient, self.radius())?;
+        let gradient = grid.surround(&gradient, self.radius())?;
         for k in 0..grid.layout.count() {
             let block = grid.block(k);
             let inner = block.within(self.radius());
-            let there = gradient.window(inner.all.clone(), homes.device(k));
-            let mut pieces = Pieces::of(&there, &inner);
+            let mut pieces = gradient.pieces(k, &inner, homes.device(k));
             if let (true, Some(counts)) = (costs, &sums.counts) {
                 pieces = self.cost.add(pieces, &field_on(k, &block), [&block, &inner], &counts[k]);
             }
@@ -497,15 +498,13 @@ impl Problem {
         sight: &Sight,
         carried: Vec<Carried>,
     ) -> Visit {
-        let Sight { displaced, around, came, .. } = sight;
         let (block, homes) = (self.grid.block(k).within(width), &self.grid.homes);
-        let side = |view: &View, i: usize| {
-            let own = homes.bring(k, displaced[i].shards()[k].clone());
-            let came = if width == self.grid.width { came[i][k].clone() } else { [None, None] };
-            let [below, above] = block.around(&around[i], homes.device(k), came);
-            Side { sampler: view.samplers[k].at_hand(), pieces: Pieces { below, own, above } }
+        let side = |view: &View, around: &Around| {
+            let pieces = around.pieces(k, &block, homes.device(k));
+            Side { sampler: view.samplers[k].at_hand(), pieces }
         };
-        let moving = side(&self.moving, displaced.len() - 1);
+        let around = &sight.around;
+        let moving = side(&self.moving, around.last().expect("there is a field"));
         let fixed = match &self.fixed {
             Fixed::Shards(fixed) => {
                 FixedVisit::Block(Box::new(fixed.window(block.all.clone(), homes.device(k))))
@@ -513,22 +512,9 @@ impl Problem {
             Fixed::Blocks(blocks) => {
                 FixedVisit::Block(Box::new(self.grid.block(k).narrow(&blocks[k], &block.all)))
             }
-            Fixed::Shown(view) => FixedVisit::Shown(Box::new(side(view, 0))),
+            Fixed::Shown(view) => FixedVisit::Shown(Box::new(side(view, &around[0]))),
         };
         Visit { block, moving, fixed, carried }
-    }
-
-    /// Sends what the blocks need of a field that another device holds.
-    fn send(&self, field: &Sharded) -> Result<Crossing> {
-        let Grid { layout, homes, width, .. } = &self.grid;
-        let thinnest = layout.all_planes().map(|planes| planes.len()).min();
-        // Blocks around thin shards reach further than to the next.
-        let seams = match thinnest {
-            Some(planes) if planes >= *width && *width > 0 => far_seams(&homes.mesh),
-            _ => Vec::new(),
-        };
-        let shards: Vec<&Tensor<5>> = field.shards().iter().collect();
-        Crossing::send(&shards, seams, layout.axis(), *width)
     }
 }
 
