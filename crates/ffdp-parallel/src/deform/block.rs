@@ -102,12 +102,6 @@ impl Block {
         self.extent
     }
 
-    /// The planes below the own ones, and those above, where there are any.
-    pub fn margins(&self) -> impl Iterator<Item = Range<usize>> + use<> {
-        let [below, _, above] = self.pieces();
-        [below, above].into_iter().filter(|planes| !planes.is_empty())
-    }
-
     /// The planes below the own ones, these, and those above.
     pub fn pieces(&self) -> [Range<usize>; 3] {
         [self.all.start..self.own.start, self.own.clone(), self.own.end..self.all.end]
