@@ -41,6 +41,7 @@ use burn::tensor::Device;
 use burn::tensor::distributed::{CollectiveTensor, ReduceOperation, all_reduce};
 
 use super::joined::{are_joined, distinct, launch, launch_checked};
+use super::sharded::in_line;
 use super::transfer::to_device;
 use super::watch::{Ticket, watched};
 use ffdp_image::error::Result;
@@ -129,6 +130,7 @@ pub(super) fn connect(devices: &[Device]) -> Result<()> {
 
 /// A sum on its way.
 pub(super) struct Sum {
+    /// One on each device.
     parts: Vec<CollectiveTensor<1>>,
     devices: Vec<Device>,
     ticket: Ticket,
@@ -143,92 +145,139 @@ impl Sum {
     }
 }
 
-/// The sum of tensors of one size, on different devices, on each of these; launched.
+/// Of each group of tensors of one size, on different devices, the sum on each of these; launched in this order. Formed in
+/// place: nobody else has the tensors.
 ///
 /// # Errors
 /// [`Error::Device`](ffdp_image::Error::Device) where one of them was not computed.
-fn launch_sum(group: Vec<Tensor<1>>) -> Result<Sum> {
-    let devices: Vec<Device> = group.iter().map(Tensor::device).collect();
-    let ticket = watched("a sum", &devices);
-    // Formed in place: in a tensor of its own.
-    let group: Vec<_> = group.into_iter().map(|part| part.mul_scalar(1.0)).collect();
-    launch_checked(&group)?;
-    let sum = |part| all_reduce(part, ReduceOperation::Sum, devices.clone());
-    let parts: Vec<_> = group.into_iter().map(sum).collect();
-    launch(&devices);
-    let first = SUMS.fetch_add(1, Ordering::Relaxed) < FIRST_SUMS;
-    if first || CAREFUL.get() {
-        parts.iter().for_each(|sum| drop(sum.clone().resolve()));
-        // A failure shows where numbers are read.
-        devices.iter().for_each(|device| drop(device.sync()));
+fn launch_sums(groups: Vec<Vec<Tensor<1>>>) -> Result<Vec<Sum>> {
+    let devices_of = |group: &Vec<Tensor<1>>| group.iter().map(Tensor::device).collect();
+    let devices: Vec<Vec<Device>> = groups.iter().map(devices_of).collect();
+    let all = distinct(&devices.concat());
+    let tickets: Vec<Ticket> = devices.iter().map(|devices| watched("a sum", devices)).collect();
+    launch_checked(&groups.concat())?;
+    let mut begun = Vec::with_capacity(groups.len());
+    for ((group, devices), ticket) in groups.into_iter().zip(devices).zip(tickets) {
+        let sum = |part| all_reduce(part, ReduceOperation::Sum, devices.clone());
+        let parts = group.into_iter().map(sum).collect();
+        begun.push(Sum { parts, devices, ticket });
     }
-    Ok(Sum { parts, devices, ticket })
+    launch(&all);
+    let first = SUMS.fetch_add(begun.len(), Ordering::Relaxed) < FIRST_SUMS;
+    if first || CAREFUL.get() {
+        begun.iter().flat_map(|sum| &sum.parts).for_each(|part| drop(part.clone().resolve()));
+        // A failure shows where numbers are read.
+        all.iter().for_each(|device| drop(device.sync()));
+    }
+    Ok(begun)
 }
 
-/// The same, for what is enqueued from now on.
+/// The sum of tensors that others may have as well, for what is enqueued from now on.
 fn sums(group: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>> {
-    launch_sum(group).map(Sum::resolve)
+    let group = group.into_iter().map(|part| part.mul_scalar(1.0)).collect();
+    Ok(launch_sums(vec![group])?.remove(0).resolve())
 }
 
 /// Planes on their way between two devices, while these do something else.
 pub(super) enum Swap {
     /// They had to be waited for.
     Done(Vec<[Tensor<5>; 2]>),
-    /// The sum of each pair and the shapes of its tensors.
-    Launched(Vec<(Sum, [[usize; 5]; 2])>),
+    /// The sums, each with the pairs that it brings.
+    Launched(Vec<(Sum, Vec<Swapped>)>),
+}
+
+/// One of the pairs that a sum brings.
+pub(super) struct Swapped {
+    /// Its place among all pairs.
+    place: usize,
+    shapes: [[usize; 5]; 2],
 }
 
 impl Swap {
-    /// Sends each tensor of a pair to the device of the other; these differ.
+    /// Sends each tensor of a pair to the device of the other; these differ. What travels between the same two devices
+    /// does so in one sum.
     ///
     /// # Errors
     /// [`Error::Device`](ffdp_image::Error::Device) where one of them was not computed.
     pub fn begin(pairs: Vec<[Tensor<5>; 2]>) -> Result<Self> {
-        let joined = |pair: &[Tensor<5>; 2]| are_joined(&pair.each_ref().map(Tensor::device));
-        if !pairs.iter().all(joined) {
+        let ends = |pair: &[Tensor<5>; 2]| pair.each_ref().map(Tensor::device);
+        if !pairs.iter().all(|pair| are_joined(&ends(pair))) {
             let across = |[a, b]: [Tensor<5>; 2]| {
                 let [here, there] = [a.device(), b.device()];
                 [to_device(b, &here), to_device(a, &there)]
             };
             return Ok(Self::Done(pairs.into_iter().map(across).collect()));
         }
-        let shapes = pairs.iter().map(|pair| pair.each_ref().map(Tensor::dims));
-        let shapes: Vec<[[usize; 5]; 2]> = shapes.collect();
-        let mut groups: Vec<_> = pairs.into_iter().map(side_by_side).enumerate().collect();
+        let mut groups: Vec<Together> = Vec::new();
+        for (place, pair) in pairs.into_iter().enumerate() {
+            let swapped = Swapped { place, shapes: pair.each_ref().map(Tensor::dims) };
+            let goes_along = |group: &&mut Together| {
+                let like = &group.pairs[0];
+                ends(like) == ends(&pair) && like[0].dtype() == pair[0].dtype()
+            };
+            match groups.iter_mut().find(goes_along) {
+                Some(group) => {
+                    group.pairs.push(pair);
+                    group.swapped.push(swapped);
+                }
+                None => groups.push(Together { pairs: vec![pair], swapped: vec![swapped] }),
+            }
+        }
         // Every other pair along a row of devices has no device in common with the next.
-        groups.sort_by_key(|(i, _)| i % 2);
-        let begun = groups.into_iter().map(|(i, group)| Ok((i, launch_sum(group)?)));
-        let mut sums: Vec<_> = begun.collect::<Result<_>>()?;
-        sums.sort_by_key(|(i, _)| *i);
-        Ok(Self::Launched(sums.into_iter().map(|(_, sum)| sum).zip(shapes).collect()))
+        let (even, odd): (Vec<_>, Vec<_>) =
+            groups.into_iter().enumerate().partition(|(i, _)| i % 2 == 0);
+        let (sums, swapped): (Vec<_>, Vec<_>) = even
+            .into_iter()
+            .chain(odd)
+            .map(|(_, Together { pairs, swapped })| (side_by_side(pairs), swapped))
+            .unzip();
+        Ok(Self::Launched(launch_sums(sums)?.into_iter().zip(swapped).collect()))
     }
 
     /// For each pair the second tensor on the device of the first, and the first on that of the second.
     pub fn finish(self) -> Vec<[Tensor<5>; 2]> {
-        let apart = |(sum, [first, second]): (Sum, [[usize; 5]; 2])| {
-            let [a, b] = [first, second].map(|dims| dims.into_iter().product::<usize>());
-            let [here, there] = <[_; 2]>::try_from(sum.resolve()).expect("a pair gives two sums");
-            [here.narrow(0, a, b).reshape(second), there.narrow(0, 0, a).reshape(first)]
+        let sums = match self {
+            Self::Done(pairs) => return pairs,
+            Self::Launched(sums) => sums,
         };
-        match self {
-            Self::Done(pairs) => pairs,
-            Self::Launched(sums) => sums.into_iter().map(apart).collect(),
+        let mut pairs = Vec::new();
+        for (sum, swapped) in sums {
+            let [here, there] = <[_; 2]>::try_from(sum.resolve()).expect("a pair gives two sums");
+            let mut first = 0;
+            for Swapped { place, shapes } in swapped {
+                let [a, b] = shapes.map(|dims| dims.into_iter().product::<usize>());
+                let part = |sum: &Tensor<1>, first: usize, dims: [usize; 5]| {
+                    sum.clone().narrow(0, first, dims.into_iter().product()).reshape(dims)
+                };
+                let [of_a, of_b] = shapes;
+                pairs.push((place, [part(&here, first + a, of_b), part(&there, first, of_a)]));
+                first += a + b;
+            }
         }
+        pairs.sort_by_key(|(place, _)| *place);
+        pairs.into_iter().map(|(_, pair)| pair).collect()
     }
 }
 
-/// The values of both, one after the other, on each device, as far as it has them; zeros for the others.
-fn side_by_side([a, b]: [Tensor<5>; 2]) -> Vec<Tensor<1>> {
-    let [a, b] = [a, b].map(|tensor| {
-        let values = tensor.shape().num_elements();
-        tensor.reshape([values])
-    });
-    let zeros = |like: &Tensor<1>, on: &Tensor<1>| {
-        Tensor::zeros([like.dims()[0]], (&on.device(), on.dtype()))
-    };
-    let first = Tensor::cat(vec![a.clone(), zeros(&b, &a)], 0);
-    let second = Tensor::cat(vec![zeros(&a, &b), b], 0);
-    vec![first, second]
+/// Pairs that travel between the same two devices.
+struct Together {
+    pairs: Vec<[Tensor<5>; 2]>,
+    swapped: Vec<Swapped>,
+}
+
+/// The values of all pairs, one after the other, on each of the two devices, as far as it has them; zeros for the others.
+fn side_by_side(pairs: Vec<[Tensor<5>; 2]>) -> Vec<Tensor<1>> {
+    let mut sides = [Vec::new(), Vec::new()];
+    for [a, b] in pairs {
+        let [a, b] = [a, b].map(in_line);
+        let zeros = |like: &Tensor<1>, on: &Tensor<1>| {
+            Tensor::zeros([like.dims()[0]], (&on.device(), on.dtype()))
+        };
+        let (of_a, of_b) = (zeros(&a, &b), zeros(&b, &a));
+        sides[0].extend([a, of_b]);
+        sides[1].extend([of_a, b]);
+    }
+    sides.map(|side| Tensor::cat(side, 0)).into()
 }
 
 /// The values of all shards combined, for every shard on its own device; their devices are joined.

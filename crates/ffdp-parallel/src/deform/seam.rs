@@ -22,39 +22,45 @@ pub(super) fn far_seams(mesh: &DeviceMesh) -> Vec<usize> {
 
 /// Planes next to seams between two devices, on their way to the other.
 pub(super) struct Crossing {
+    volumes: usize,
     shards: usize,
     seams: Vec<usize>,
     swap: Swap,
 }
 
 impl Crossing {
-    /// Sends the `width` planes on either side of each seam; the shards have as many.
+    /// Sends of each of these volumes, given by their shards, the `width` planes on either side of each seam; the shards
+    /// have as many.
     ///
     /// # Errors
     /// [`Error::Device`](ffdp_image::Error::Device) where some were not computed.
     pub fn send(
-        shards: &[&Tensor<5>],
+        volumes: &[Vec<Tensor<5>>],
         seams: Vec<usize>,
         axis: Axis,
         width: usize,
     ) -> Result<Self> {
-        let ends = seams.iter().map(|&k| {
+        let ends = |shards: &Vec<Tensor<5>>, k: usize| {
             let [below, above] = [k, k + 1].map(|k| shards[k].clone());
             let planes = below.dims()[axis.dim()];
             [narrow(below, axis.dim(), planes - width..planes), narrow(above, axis.dim(), 0..width)]
-        });
-        let swap = Swap::begin(ends.collect())?;
-        Ok(Self { shards: shards.len(), seams, swap })
+        };
+        let of_volume = |shards| seams.iter().map(move |k| ends(shards, *k));
+        let swap = Swap::begin(volumes.iter().flat_map(of_volume).collect())?;
+        Ok(Self { volumes: volumes.len(), shards: volumes[0].len(), seams, swap })
     }
 
-    /// What came, for every shard.
-    pub fn receive(self) -> Vec<Neighbours> {
-        let mut neighbours: Vec<Neighbours> = (0..self.shards).map(|_| [None, None]).collect();
-        for (&k, [above, below]) in self.seams.iter().zip(self.swap.finish()) {
-            neighbours[k][1] = Some(above);
-            neighbours[k + 1][0] = Some(below);
+    /// Of every volume what came, for every shard.
+    pub fn receive(self) -> Vec<Vec<Neighbours>> {
+        let mut came = vec![vec![[const { None }; 2]; self.shards]; self.volumes];
+        let mut pairs = self.swap.finish().into_iter();
+        for neighbours in &mut came {
+            for (&k, [above, below]) in self.seams.iter().zip(pairs.by_ref()) {
+                neighbours[k][1] = Some(above);
+                neighbours[k + 1][0] = Some(below);
+            }
         }
-        neighbours
+        came
     }
 }
 

@@ -211,15 +211,13 @@ impl Descent {
     /// Sends the `reach` planes on either side of the seams between devices; of every shard, also the
     /// planes that are moved with what comes from below and from above: from another device, or from `outside`
     /// all shards here.
-    fn send(&self, shards: &[Tensor<5>], outside: [bool; 2]) -> Result<(Vec<Crossing>, Vec<Ends>)> {
+    fn send(&self, shards: &[Tensor<5>], outside: [bool; 2]) -> Result<(Crossing, Vec<Ends>)> {
         let seams = far_seams(&self.homes.mesh);
         let parts = shards.iter().enumerate();
         let parts: Vec<Part> = parts.map(|(k, field)| self.part(k, field.clone())).collect();
-        let of = |which: usize| {
-            let shards: Vec<&Tensor<5>> = parts.iter().map(|part| &part.0[which]).collect();
-            Crossing::send(&shards, seams.clone(), self.layout.axis(), self.reach())
-        };
-        let crossing = (0..parts[0].0.len()).map(of).collect::<Result<_>>()?;
+        let of = |which: usize| parts.iter().map(|part| part.0[which].clone()).collect();
+        let volumes: Vec<Vec<Tensor<5>>> = (0..parts[0].0.len()).map(of).collect();
+        let crossing = Crossing::send(&volumes, seams.clone(), self.layout.axis(), self.reach())?;
         let last = parts.len() - 1;
         let ends = parts.into_iter().enumerate().map(|(k, part)| {
             let far = match k {
@@ -267,8 +265,8 @@ fn sides(neighbours: Vec<Neighbours>) -> [Vec<Option<Tensor<5>>>; 2] {
 
 /// What came from the other device of each seam, for every shard: from below and from above. What came from
 /// `beyond` all of them is that of the first and of the last.
-fn receive(crossing: Vec<Crossing>, beyond: [Option<Part>; 2]) -> Vec<[Option<Part>; 2]> {
-    let tensors: Vec<Vec<Neighbours>> = crossing.into_iter().map(Crossing::receive).collect();
+fn receive(crossing: Crossing, beyond: [Option<Part>; 2]) -> Vec<[Option<Part>; 2]> {
+    let tensors = crossing.receive();
     let of_shard = |k: usize| {
         let [below, above] = sides(tensors.iter().map(|shards| shards[k].clone()).collect());
         [part_of(below), part_of(above)]

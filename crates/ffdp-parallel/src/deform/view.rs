@@ -6,7 +6,7 @@ use std::ops::Range;
 use burn::Tensor;
 use burn::tensor::DType;
 
-use super::block::{Around, Block};
+use super::block::{Around, Block, Neighbours};
 use super::homes::Homes;
 use super::seam::{Crossing, far_seams};
 use crate::exchange::WaitForSums;
@@ -77,14 +77,23 @@ impl Grid {
 
     /// A volume with up to `width` planes around every shard; what other devices have of them comes all at once.
     pub fn surround(&self, volume: &Sharded, width: usize) -> Result<Around> {
-        let came = self.send(volume, width)?.receive();
-        Ok(Around { volume: self.holders.surround(volume, width)?, width, came })
+        let volume = std::slice::from_ref(volume);
+        let came = self.send(volume, width)?;
+        Ok(self.around(volume, width, came)?.remove(0))
     }
 
-    /// Sends what blocks with `width` planes around them need of a volume that another device holds.
-    pub fn send(&self, volume: &Sharded, width: usize) -> Result<Crossing> {
-        let shards: Vec<&Tensor<5>> = volume.shards().iter().collect();
-        Crossing::send(&shards, self.crossed(width), self.layout.axis(), width)
+    /// Sends what blocks with `width` planes around them need of volumes that another device holds.
+    pub fn send(&self, volumes: &[Sharded], width: usize) -> Result<Crossing> {
+        let volumes: Vec<_> = volumes.iter().map(|volume| volume.shards().to_vec()).collect();
+        Crossing::send(&volumes, self.crossed(width), self.layout.axis(), width)
+    }
+
+    /// Volumes with what was sent.
+    pub fn around(&self, volumes: &[Sharded], width: usize, sent: Crossing) -> Result<Vec<Around>> {
+        let around = |(volume, came): (&Sharded, Vec<Neighbours>)| -> Result<Around> {
+            Ok(Around { volume: self.holders.surround(volume, width)?, width, came })
+        };
+        volumes.iter().zip(sent.receive()).map(around).collect()
     }
 
     /// The seams between two devices, by the shard below each; none where `width` planes around thin shards reach further

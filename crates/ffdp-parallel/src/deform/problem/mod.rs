@@ -13,7 +13,7 @@ use super::flow::{Flow, Squarings};
 use super::homes::Homes;
 use super::landmarks::LandmarkTerm;
 use super::penalty::{Cost, LOOKS};
-use super::seam::{Crossing, smooth_own};
+use super::seam::smooth_own;
 use super::view::{Grid, View};
 use super::{ShardedImages, Team};
 use crate::hosts::Holders;
@@ -286,11 +286,7 @@ impl Problem {
     /// Sends what blocks need of the displacements; meanwhile shards that are alone on their device show themselves.
     fn look(&self, displaced: Vec<Sharded>) -> Result<Sight> {
         let (grid, homes) = (&self.grid, &self.grid.homes);
-        let width = grid.width;
-        let crossings = displaced.iter().map(|field| grid.send(field, width));
-        let crossings: Vec<Crossing> = crossings.collect::<Result<_>>()?;
-        let volumes = displaced.iter().map(|field| grid.holders.surround(field, width));
-        let volumes: Vec<Sharded> = volumes.collect::<Result<_>>()?;
+        let sent = grid.send(&displaced, grid.width)?;
         let is_alone = !homes.mesh.is_virtual();
         let last = displaced.last().expect("there is a field");
         let own_moved = |k: usize| {
@@ -298,10 +294,7 @@ impl Problem {
             grid.block(k).show_own(&field, &self.moving.samplers[k].at_hand())
         };
         let shown = (0..grid.layout.count()).map(|k| is_alone.then(|| own_moved(k))).collect();
-        let around = volumes.into_iter().zip(crossings);
-        let around = around
-            .map(|(volume, crossing)| Around { volume, width, came: crossing.receive() })
-            .collect();
+        let around = grid.around(&displaced, grid.width, sent)?;
         Ok(Sight { displaced, around, shown })
     }
 
