@@ -5,6 +5,8 @@ use std::fmt::Debug;
 
 use burn::Tensor;
 use burn::tensor::Device;
+
+use super::on_each_device::on_each_device;
 use ffdp_image::error::Result;
 
 /// Whether these are several devices whose sums are formed without the host: CUDA's, with NCCL.
@@ -32,10 +34,11 @@ pub(super) fn cube(device: &Device) -> Option<burn::backend::CubeDevice> {
     }
 }
 
-/// Waits until all that was recorded for the devices is on its way: launched, though not done.
+/// Waits until all that was recorded for the devices, each of them once, is on its way: launched, though not done. At the
+/// same time for all of them: who joins a sum for the first time waits for the others.
 pub(super) fn launch(devices: &[Device]) {
     #[cfg(feature = "cube")]
-    gpu::launch(devices);
+    on_each_device(devices, vec![(); devices.len()], |k, ()| gpu::launch(&devices[k]));
     #[cfg(not(feature = "cube"))]
     let _ = devices;
 }
@@ -45,9 +48,14 @@ pub(super) fn launch(devices: &[Device]) {
 /// # Errors
 /// As [`check`].
 pub(super) fn launch_checked(parts: &[Tensor<1>]) -> Result<()> {
-    let devices: Vec<Device> = parts.iter().map(Tensor::device).collect();
-    launch(&devices);
-    parts.iter().try_for_each(|part| check(&part.clone().into_dispatch()))
+    let devices = distinct(&parts.iter().map(Tensor::device).collect::<Vec<_>>());
+    let here = |device| parts.iter().filter(|part| part.device() == *device).cloned().collect();
+    let of_devices: Vec<Vec<Tensor<1>>> = devices.iter().map(here).collect();
+    let checked = on_each_device(&devices, of_devices, |k, parts| {
+        launch(&devices[k..=k]);
+        parts.into_iter().try_for_each(|part| check(&part.into_dispatch()))
+    });
+    checked.into_iter().collect()
 }
 
 /// Demands that what other devices will wait for was launched; the tensor of a backend, or of none of those of GPUs.
@@ -104,7 +112,6 @@ pub(super) fn distinct(devices: &[Device]) -> Vec<Device> {
 #[cfg(feature = "cube")]
 mod gpu {
     use std::any::Any;
-    use std::thread;
 
     use burn::backend::fusion::FusionTensor;
     use burn::backend::fusion::client::GlobalFusionClient;
@@ -177,22 +184,12 @@ mod gpu {
         }
     }
 
-    pub fn launch(devices: &[Device]) {
-        let devices: Vec<_> = devices.iter().filter_map(cube).collect();
-        // From Burn's queue, of this thread's stream, to CubeCL's. All of it, before the first is waited for.
-        for device in &devices {
-            GlobalFusionClient::<FusionCubeRuntime>::load(device).sync(|| ());
-        }
-        // And from there to the device, all at once: who joins a sum for the first time waits for the others.
-        // A failure shows where numbers are read.
-        let launched = |device: &CubeDevice| drop(device.client().exclusive(|| ()));
-        let Some((first, others)) = devices.split_first() else { return };
-        thread::scope(|scope| {
-            for device in others {
-                scope.spawn(move || launched(device));
-            }
-            launched(first);
-        });
+    pub fn launch(device: &Device) {
+        let Some(device) = cube(device) else { return };
+        // From Burn's queue, of this thread's stream, to CubeCL's, and from there to the device. A failure shows where
+        // numbers are read.
+        GlobalFusionClient::<FusionCubeRuntime>::load(&device).sync(|| ());
+        drop(device.client().exclusive(|| ()));
     }
 }
 

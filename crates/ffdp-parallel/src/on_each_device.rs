@@ -1,4 +1,4 @@
-//! A thread for each device.
+//! A thread for each device: that of the caller for the first, one more for each other.
 //!
 //! What one thread enqueues on several devices does not run on all of them at once: CubeCL (0.11.3) takes at
 //! most 64 operations ahead for a device, then whoever enqueues waits until they are launched. So a thread
@@ -27,19 +27,20 @@ pub fn on_each_device<P: Send, R: Send>(
 ) -> Vec<R> {
     let (count, places) = (parts.len(), devices.len());
     assert!(count == places, "on_each_device: {count} parts for {places} devices");
-    let parts = parts.into_iter().enumerate();
+    let mut parts = parts.into_iter().enumerate();
     if distinct(devices).len() < count || devices.len() < 2 {
         return parts.map(|(k, part)| work(k, part)).collect();
     }
     let (stream, work) = (StreamId::current(), &work);
     thread::scope(|scope| {
         let start = |(k, part)| scope.spawn(move || stream.executes(|| work(k, part)));
-        // All are started before the first is waited for.
+        let first = parts.next();
+        // All are started before one is waited for; the first is worked on here.
         let threads: Vec<_> = parts.map(start).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|p| resume_unwind(p)))
-            .collect()
+        let first = first.map(|(k, part)| work(k, part));
+        let others = threads.into_iter();
+        let others = others.map(|thread| thread.join().unwrap_or_else(|p| resume_unwind(p)));
+        first.into_iter().chain(others).collect()
     })
 }
 

@@ -9,12 +9,12 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{iter, slice, thread};
 
-use burn::tensor::Device;
+use burn::tensor::{Device, StreamId};
 
-use super::joined::{Fence, fences, name_of};
+use super::joined::{fences, name_of};
 
 /// How long devices may wait for each other while nothing proceeds. What a GPU has ahead of it when it joins a sum are
 /// the at most some thousand launches of CubeCL's and CUDA's queues: seconds at 4 G voxels.
@@ -22,6 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often is looked.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How often is asked whether what devices do together has ended. Each question is a wait in the driver, which launches
+/// of the same device are slower for.
+const ASK: Duration = Duration::from_millis(100);
 
 /// Who did not look for so long was itself stopped or suspended, and says nothing about others.
 const AWAY: Duration = Duration::from_secs(6);
@@ -109,15 +113,49 @@ impl Waiting {
 #[derive(Clone)]
 struct Watch {
     waiting: Arc<Mutex<Waiting>>,
-    /// Ends what has a number when its fences are passed.
-    ends: Sender<(u64, Vec<Fence>)>,
+    /// What ends when devices have done what they were given.
+    ends: Sender<Given>,
+}
+
+/// What has a number, and how to wait for its end: until devices have done what they were given before.
+struct Given {
+    number: u64,
+    stream: StreamId,
+    devices: Vec<Device>,
+}
+
+/// Until the devices have done all that they were given before; each is asked once for each of its streams.
+fn wait_for(given: &[Given]) {
+    let mut asked: Vec<(StreamId, &Device)> = Vec::new();
+    for Given { stream, devices, .. } in given {
+        for device in devices.iter().map(|device| (*stream, device)) {
+            if !asked.contains(&device) {
+                asked.push(device);
+            }
+        }
+    }
+    let fence =
+        |(stream, device): (StreamId, &Device)| stream.executes(|| fences(slice::from_ref(device)));
+    let fences: Vec<_> = asked.into_iter().flat_map(fence).collect();
+    fences.into_iter().for_each(|pass| pass());
+}
+
+/// How often a watch does what, and how long something may last.
+struct Times {
+    limit: Duration,
+    look: Duration,
+    ask: Duration,
 }
 
 impl Watch {
-    /// `end` is called with what waits longer than `limit`, once.
-    fn start(limit: Duration, look: Duration, end: impl FnOnce(String) + Send + 'static) -> Self {
+    /// `wait` waits for the end of what was given; `end` is called with what waits longer than the limit, once.
+    fn start(
+        Times { limit, look, ask }: Times,
+        wait: impl Fn(&[Given]) + Send + 'static,
+        end: impl FnOnce(String) + Send + 'static,
+    ) -> Self {
         let waiting = Arc::new(Mutex::new(Waiting::new(limit, Instant::now())));
-        let (ends, numbers) = channel::<(u64, Vec<Fence>)>();
+        let (ends, given) = channel::<Given>();
         let watch = Self { waiting, ends };
         let (ended, looking) = (watch.clone(), Arc::downgrade(&watch.waiting));
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
@@ -127,10 +165,13 @@ impl Watch {
         // A fence of a device that does not proceed is never passed: who looks is another.
         let waiting = ended.waiting;
         let pass = move || {
-            numbers.into_iter().for_each(|(number, fences)| {
-                fences.into_iter().for_each(|pass| pass());
-                lock(&waiting).end(number, Instant::now());
-            });
+            while let Ok(first) = given.recv() {
+                thread::sleep(ask);
+                let given: Vec<Given> = iter::once(first).chain(given.try_iter()).collect();
+                wait(&given);
+                let mut waiting = lock(&waiting);
+                given.iter().for_each(|given| waiting.end(given.number, Instant::now()));
+            }
         };
         spawn("ffdp-fences", Box::new(pass));
         let look = move || {
@@ -164,15 +205,12 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// It ends when the devices have done all that they were given so far; nobody waits for that here.
-    pub fn ends_after(self, devices: &[Device]) {
-        self.ends_with(fences(devices));
-    }
-
-    fn ends_with(mut self, fences: Vec<Fence>) {
+    /// It ends when the devices have done all that this thread has given them so far; nobody waits for that here.
+    pub fn ends_after(mut self, devices: &[Device]) {
         if let Some(number) = self.number.take() {
+            let (stream, devices) = (StreamId::current(), devices.to_vec());
             // The thread at the other end lives as long as the watch.
-            let _ = self.watch.ends.send((number, fences));
+            let _ = self.watch.ends.send(Given { number, stream, devices });
         }
     }
 }
@@ -189,7 +227,10 @@ impl Drop for Ticket {
 pub(super) fn watched<D: std::fmt::Debug + 'static>(what: &str, devices: &[D]) -> Ticket {
     static WATCH: OnceLock<Watch> = OnceLock::new();
     let names: Vec<String> = devices.iter().map(name_of).collect();
-    let watch = WATCH.get_or_init(|| Watch::start(PATIENCE, LOOK, end_process));
+    let watch = WATCH.get_or_init(|| {
+        let times = Times { limit: PATIENCE, look: LOOK, ask: ASK };
+        Watch::start(times, wait_for, end_process)
+    });
     watch.begin(format!("{what} of {}", names.join(" and ")))
 }
 
@@ -257,14 +298,20 @@ mod tests {
         let (said, hears) = channel();
         let limit = Duration::from_millis(200);
         let end = move |what| said.send(what).expect("the test listens");
-        let watch = Watch::start(limit, Duration::from_millis(10), end);
-        // One that ends here, and one whose fence is passed somewhere else.
-        drop(watch.begin("a transfer".into()));
-        watch.begin("a sum".into()).ends_with(vec![Box::new(|| ())]);
-        assert!(hears.recv_timeout(3 * limit).is_err(), "both have ended");
+        let ten = Duration::from_millis(10);
+        // The third of all never ends.
         let (_open, never) = channel::<()>();
-        let stuck = watch.begin("a stuck sum".into());
-        stuck.ends_with(vec![Box::new(move || _ = never.recv())]);
+        let wait = move |given: &[Given]| {
+            if given.iter().any(|given| given.number == 3) {
+                let _ = never.recv();
+            }
+        };
+        let watch = Watch::start(Times { limit, look: ten, ask: ten }, wait, end);
+        // One that ends here, and one that ends somewhere else.
+        drop(watch.begin("a transfer".into()));
+        watch.begin("a sum".into()).ends_after(&[Device::flex()]);
+        assert!(hears.recv_timeout(3 * limit).is_err(), "both have ended");
+        watch.begin("a stuck sum".into()).ends_after(&[]);
         let what = hears.recv_timeout(100 * limit).expect("it is noticed");
         assert!(what.starts_with("a stuck sum did not proceed for 0.2 s"), "{what}");
     }
