@@ -49,7 +49,8 @@ pub(super) fn launch(devices: &[Device]) {
 /// As [`check`].
 pub(super) fn launch_checked(parts: &[Tensor<1>]) -> Result<()> {
     let devices = distinct(&parts.iter().map(Tensor::device).collect::<Vec<_>>());
-    let here = |device| parts.iter().filter(|part| part.device() == *device).cloned().collect();
+    let here =
+        |device: &Device| parts.iter().filter(|part| part.device() == *device).cloned().collect();
     let of_devices: Vec<Vec<Tensor<1>>> = devices.iter().map(here).collect();
     let checked = on_each_device(&devices, of_devices, |k, parts| {
         launch(&devices[k..=k]);
