@@ -11,6 +11,7 @@ use super::descend::Descent;
 use super::seam::{Crossing, far_seams, with_ends};
 use crate::hosts::Holders;
 use crate::sharded::{Sharded, join, narrow};
+use ffdp_burn::ops::adam::StepRule;
 use ffdp_burn::ops::adam::part::AdamPartOps;
 use ffdp_burn::ops::{Update, compose, gaussian};
 use ffdp_image::error::Result;
@@ -33,11 +34,14 @@ impl Descent {
         self.rule.smooth_field.radius(self.layout.axis().component())
     }
 
-    /// Planes on either side that a voxel's next displacement depends on: a step of less than `n` voxels
-    /// reads the `n` next planes.
+    /// Planes on either side that a voxel's next displacement depends on, at least one: a step of less than `n` voxels
+    /// that is composed reads the `n` next planes.
     fn reach(&self) -> usize {
         let step = self.rule.step_voxels[self.layout.axis().component()];
-        step.floor() as usize + 1 + self.radius()
+        match self.rule.update {
+            Update::Compositive => step.floor() as usize + 1 + self.radius(),
+            Update::Additive => self.radius().max(1),
+        }
     }
 
     /// The next field of what is given, a part of shard `k`, which ends where the volume does, as far as this knows.
@@ -48,22 +52,15 @@ impl Descent {
         let field = match self.rule.adam() {
             Some(adam) => {
                 let (mean, square) = (next(), next());
-                let after = |field: Tensor<5>| {
-                    Tensor::from_dispatch(<Dispatch as AdamPartOps>::adam_compose_3d(
-                        field.into_dispatch(),
-                        mean.into_dispatch(),
-                        square.into_dispatch(),
-                        self.power[k].clone().into_dispatch(),
-                        longest.clone().into_dispatch(),
-                        self.constants(&adam),
-                        rate,
-                    ))
-                };
-                match self.rule.update {
-                    Update::Compositive => after(field),
-                    // From rest, a step is all there is.
-                    Update::Additive => field.clone() + after(field.zeros_like()),
-                }
+                Tensor::from_dispatch(<Dispatch as AdamPartOps>::adam_step_3d(
+                    field.into_dispatch(),
+                    mean.into_dispatch(),
+                    square.into_dispatch(),
+                    self.power[k].clone().into_dispatch(),
+                    longest.clone().into_dispatch(),
+                    self.constants(&adam),
+                    StepRule { rate, update: self.rule.update },
+                ))
             }
             None => {
                 let direction = next();

@@ -5,7 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::part::AdamPartOps;
-use super::{AdamConstants, AdamOps};
+use super::{AdamConstants, AdamOps, StepRule};
 use ffdp_kit::refuse;
 
 impl<B: AdamOps, C: CheckpointStrategy> AdamOps for Autodiff<B, C> {
@@ -37,9 +37,9 @@ impl<B: AdamPartOps, C: CheckpointStrategy> AdamPartOps for Autodiff<B, C> {
             FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>,
             AdamConstants,
         ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
-        fn adam_compose_3d(
+        fn adam_step_3d(
             FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>,
-            FloatTensor<Self>, AdamConstants, [f64; 3],
+            FloatTensor<Self>, AdamConstants, StepRule,
         ) -> FloatTensor<Self>;
     }
 }

@@ -6,7 +6,8 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, bf16};
 use rayon::prelude::*;
 
-use super::{AdamConstants, AdamOps, AdamPieces, UpdatedMoments};
+use super::{AdamConstants, AdamOps, AdamPieces, StepRule, UpdatedMoments};
+use crate::ops::Update;
 use crate::ops::compose::ComposeOps;
 use crate::ops::grid_sample::Accumulation;
 use ffdp_kit::real::{Real, by_dtype, elements, tensor};
@@ -201,15 +202,18 @@ impl AdamPieces for Flex {
         by_dtypes!(of_grad, of_mean, take(inputs.each_ref(), &constants))
     }
 
-    fn compose_step(
+    fn stepped(
         field: FloatTensor<Self>,
         taken: &UpdatedMoments<Self>,
         constants: AdamConstants,
-        rate: [f64; 3],
+        StepRule { rate, update }: StepRule,
     ) -> FloatTensor<Self> {
         let (of_field, of_mean) = (field.dtype(), taken.mean.dtype());
         let step = by_dtypes!(of_field, of_mean, step(taken, &constants, rate));
-        Self::compose_3d(field, step, Accumulation::Fast)
+        match update {
+            Update::Compositive => Self::compose_3d(field, step, Accumulation::Fast),
+            Update::Additive => Self::float_add(field, step),
+        }
     }
 }
 

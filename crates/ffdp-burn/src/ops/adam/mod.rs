@@ -28,7 +28,7 @@ use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::DType;
 use serde::{Deserialize, Serialize};
 
-use crate::ops::sum_of_fields;
+use crate::ops::{Update, sum_of_fields};
 use ffdp_kit::dense_zeros;
 
 mod autodiff;
@@ -172,6 +172,15 @@ impl AdamConstants {
     }
 }
 
+/// How a direction enters a field.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepRule {
+    /// The step along (x, y, z) for a direction whose longest vector is 1 or shorter, in voxels.
+    pub rate: [f64; 3],
+    /// Composed with the field, which goes on beyond its border with its border values, or added to it.
+    pub update: Update,
+}
+
 /// The moments of a field after a gradient, and what its direction needs.
 pub struct UpdatedMoments<B: Backend> {
     /// `m`, `[N, 3, D, H, W]`.
@@ -196,13 +205,12 @@ pub trait AdamPieces: Backend {
         constants: AdamConstants,
     ) -> UpdatedMoments<Self>;
 
-    /// `s(p) + u(p + s(p))`, the field after the step `s = rate d / max(longest, 1)`, with the
-    /// direction `d` of `taken` and `rate` along (x, y, z).
-    fn compose_step(
+    /// The field after the step `s = rate d / max(longest, 1)`, with the direction `d` of `taken`.
+    fn stepped(
         field: FloatTensor<Self>,
         taken: &UpdatedMoments<Self>,
         constants: AdamConstants,
-        rate: [f64; 3],
+        step: StepRule,
     ) -> FloatTensor<Self>;
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! take       m, v <- gradient;  mean v of the part          then: mean v of the field
 //! longest    max_p |d(p)| of the part                       then: that of the field
-//! compose    w(p) = s(p) + u(p + s(p)),  s = rate d / max(longest, 1)
+//! step       w(p) = s(p) + u(p + s(p)),  s = rate d / max(longest, 1);  or  s(p) + u(p)
 //! ```
 //! or, where the gradients of all parts are kept until `mean v` is known, with one reading of the moments
 //! less,
@@ -19,7 +19,7 @@ use burn::backend::{Backend, Flex, backend_extension};
 #[cfg(feature = "cube")]
 use burn_cubecl::CubeBackend;
 
-use super::{AdamConstants, AdamPieces, UpdatedMoments};
+use super::{AdamConstants, AdamPieces, StepRule, UpdatedMoments};
 
 /// Backend operations on parts; fields and moments `[N, 3, D, H, W]`, numbers `[N]`.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
@@ -62,16 +62,16 @@ pub trait AdamPartOps: Backend {
         constants: AdamConstants,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
 
-    /// The field after the step; beyond its border it goes on with its border values.
+    /// The field after the step.
     #[fusion(dtype = field, shape = field)]
-    fn adam_compose_3d(
+    fn adam_step_3d(
         field: FloatTensor<Self>,
         mean: FloatTensor<Self>,
         square: FloatTensor<Self>,
         power: FloatTensor<Self>,
         longest: FloatTensor<Self>,
         constants: AdamConstants,
-        rate: [f64; 3],
+        step: StepRule,
     ) -> FloatTensor<Self>;
 }
 
@@ -130,17 +130,17 @@ macro_rules! implement {
                 $advance([grad, mean, square, power], &constants)
             }
 
-            fn adam_compose_3d(
+            fn adam_step_3d(
                 field: FloatTensor<Self>,
                 mean: FloatTensor<Self>,
                 square: FloatTensor<Self>,
                 power: FloatTensor<Self>,
                 longest: FloatTensor<Self>,
                 constants: AdamConstants,
-                rate: [f64; 3],
+                step: StepRule,
             ) -> FloatTensor<Self> {
                 let taken = UpdatedMoments { mean, square, power, longest };
-                Self::compose_step(field, &taken, constants, rate)
+                Self::stepped(field, &taken, constants, step)
             }
         }
     };

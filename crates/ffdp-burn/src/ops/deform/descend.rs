@@ -8,7 +8,7 @@ use super::compare::Total;
 use super::options::NO_LENGTH;
 use super::views::FieldEvaluation;
 use super::{DeformOptions, DeformPlan, FieldState, Measure, Penalties, Update};
-use crate::ops::adam::{AdamConstants, AdamOps, AdamOptions, AdamPieces, UpdatedMoments};
+use crate::ops::adam::{AdamConstants, AdamOptions, AdamPieces, StepRule, UpdatedMoments};
 use crate::ops::gaussian::{Direction, GaussianOps, GaussianOptions};
 use crate::ops::grid_sample::Accumulation;
 use crate::ops::regularity::{RegularityOps, Roughness, SMALL_DIFFERENCE};
@@ -16,11 +16,8 @@ use crate::ops::regularity::{RegularityOps, Roughness, SMALL_DIFFERENCE};
 use super::views::Viewing;
 
 /// The backends that can step.
-pub(super) trait Descending:
-    Viewing + GaussianOps + AdamPieces + AdamOps + RegularityOps
-{
-}
-impl<B: Viewing + GaussianOps + AdamPieces + AdamOps + RegularityOps> Descending for B {}
+pub(super) trait Descending: Viewing + GaussianOps + AdamPieces + RegularityOps {}
+impl<B: Viewing + GaussianOps + AdamPieces + RegularityOps> Descending for B {}
 
 /// The smoothed tensor.
 fn smooth<B: GaussianOps>(x: FloatTensor<B>, options: &GaussianOptions) -> FloatTensor<B> {
@@ -63,7 +60,7 @@ pub(super) fn descend<B: Descending>(
     (value, next)
 }
 
-/// A step along Adam's direction, which is not stored if it is composed.
+/// A step along Adam's direction, which is not stored.
 fn by_adam<B: Descending>(
     gradient: FloatTensor<B>,
     state: FieldState<B>,
@@ -73,15 +70,11 @@ fn by_adam<B: Descending>(
 ) -> FieldState<B> {
     let constants = AdamConstants::new(adam, count);
     let FieldState { field, mean, square, power } = state;
-    if options.update == Update::Compositive {
-        let taken = B::take_gradient(gradient, mean, square, power, constants);
-        let field = B::compose_step(field, &taken, constants, options.rate());
-        let UpdatedMoments { mean, square, power, .. } = taken;
-        return FieldState { field, mean, square, power };
-    }
-    let (direction, longest, mean, square, power) =
-        B::adam_3d(gradient, mean, square, power, constants);
-    FieldState { field: stepped::<B>(field, direction, longest, options), mean, square, power }
+    let taken = B::take_gradient(gradient, mean, square, power, constants);
+    let step = StepRule { rate: options.rate(), update: options.update };
+    let field = B::stepped(field, &taken, constants, step);
+    let UpdatedMoments { mean, square, power, .. } = taken;
+    FieldState { field, mean, square, power }
 }
 
 impl DeformOptions {

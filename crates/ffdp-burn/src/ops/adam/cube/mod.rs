@@ -16,7 +16,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{AdamConstants, AdamOps, AdamPieces, UpdatedMoments};
+use super::{AdamConstants, AdamOps, AdamPieces, StepRule, UpdatedMoments};
 use ffdp_kit::cubes::CUBES_ALONG_AXIS;
 use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty, max_over_cube, sum_over_cube, writable,
@@ -389,13 +389,13 @@ impl AdamPieces for CubeBackend {
         take([grad, mean, square, power], &constants, false).0
     }
 
-    fn compose_step(
+    fn stepped(
         field: FloatTensor<Self>,
         taken: &UpdatedMoments<Self>,
         constants: AdamConstants,
-        rate: [f64; 3],
+        step: StepRule,
     ) -> FloatTensor<Self> {
-        step::compose(field, taken, &constants, rate)
+        step::stepped(field, taken, &constants, step)
     }
 }
 

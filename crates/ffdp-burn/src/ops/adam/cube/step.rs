@@ -1,5 +1,5 @@
-//! The compositive step on the GPU: the direction is taken from the moments where the composition
-//! needs it, so that neither it nor the scaled step is ever stored.
+//! The step on the GPU: the direction is taken from the moments where the field needs it, so that neither it
+//! nor the scaled step is ever stored.
 
 use burn::tensor::{DType, bf16};
 use burn_cubecl::kernel::into_contiguous;
@@ -8,7 +8,8 @@ use cubecl::ir::settings::Dim3;
 use cubecl::prelude::*;
 
 use super::{Constants, floor_of};
-use crate::ops::adam::{AdamConstants, UpdatedMoments};
+use crate::ops::Update;
+use crate::ops::adam::{AdamConstants, StepRule, UpdatedMoments};
 use crate::ops::grid_sample::cube::{
     Cells, Point, inside, interpolate, len, offset_in, pairs_border, read_border, sample_border,
     voxel_of_unit,
@@ -27,9 +28,9 @@ struct Rate {
     z: f32,
 }
 
-/// `w(p) = s(p) + u(p + s(p))`, `s = rate d / max(longest, 1)`.
+/// `w(p) = s(p) + u(p + s(p))`, or `s(p) + u(p)`; `s = rate d / max(longest, 1)`.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn compose_kernel<M: Float>(
+fn step_kernel<M: Float>(
     field: &[f32],
     mean: &[M],
     square: &[M],
@@ -40,6 +41,7 @@ fn compose_kernel<M: Float>(
     constants: Constants,
     rate: Rate,
     #[comptime] cells: Cells,
+    #[comptime] composes: bool,
 ) {
     let at = voxel_of_unit(&size);
     if !inside(&at, &size) {
@@ -60,27 +62,34 @@ fn compose_kernel<M: Float>(
         let v = f32::cast_from(square[voxel + c * len]);
         step[c] *= m / ((constants.correction_square * v).sqrt() + floor);
     }
-    let position = Point {
-        x: f32::cast_from(at.x) + step[0],
-        y: f32::cast_from(at.y) + step[1],
-        z: f32::cast_from(at.z) + step[2],
-    };
-    let s = sample_border(&position, &size, cells);
-    let base = n * 3 * len;
-    let pairs = pairs_border(base, &size, &s, cells);
-    #[unroll]
-    for c in 0..3usize {
-        let corners = read_border(field, base, len, &pairs, &size, &s, c, cells);
-        output[voxel + c * len] = step[c] + interpolate(&corners, &s);
+    if comptime!(composes) {
+        let position = Point {
+            x: f32::cast_from(at.x) + step[0],
+            y: f32::cast_from(at.y) + step[1],
+            z: f32::cast_from(at.z) + step[2],
+        };
+        let s = sample_border(&position, &size, cells);
+        let base = n * 3 * len;
+        let pairs = pairs_border(base, &size, &s, cells);
+        #[unroll]
+        for c in 0..3usize {
+            let corners = read_border(field, base, len, &pairs, &size, &s, c, cells);
+            output[voxel + c * len] = step[c] + interpolate(&corners, &s);
+        }
+    } else {
+        #[unroll]
+        for c in 0..3usize {
+            output[voxel + c * len] = step[c] + field[voxel + c * len];
+        }
     }
 }
 
 /// The field after the step that `taken` proposes.
-pub(super) fn compose(
+pub(super) fn stepped(
     field: CubeTensor,
     taken: &UpdatedMoments<burn_cubecl::CubeBackend>,
     constants: &AdamConstants,
-    rate: [f64; 3],
+    StepRule { rate, update }: StepRule,
 ) -> CubeTensor {
     assert_f32("adam", &[&field]);
     let field = into_contiguous(field);
@@ -89,8 +98,8 @@ pub(super) fn compose(
     let count = blocks("adam", batch, [d, h, w], [TILE.x, TILE.y, 1]);
     let output = empty(&field, shape);
     let kernel = match taken.mean.dtype {
-        DType::BF16 => compose_kernel::launch_unchecked::<bf16>,
-        _ => compose_kernel::launch_unchecked::<f32>,
+        DType::BF16 => step_kernel::launch_unchecked::<bf16>,
+        _ => step_kernel::launch_unchecked::<f32>,
     };
     let [x, y, z] = rate.map(|rate| rate as f32);
     unsafe {
@@ -109,6 +118,7 @@ pub(super) fn compose(
             constants.launch(3 * d * h * w),
             RateLaunch::new(x, y, z),
             Cells::of(&field, [d, h, w]),
+            update == Update::Compositive,
         );
     }
     output
