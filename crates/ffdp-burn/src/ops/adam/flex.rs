@@ -2,6 +2,7 @@
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, bf16};
 use rayon::prelude::*;
