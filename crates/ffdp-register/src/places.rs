@@ -9,9 +9,12 @@ use ffdp_image::error::{Error, Result};
 use ffdp_image::io::available_memory_bytes;
 use ffdp_parallel::{Axis, DeviceMesh, Layout, deform::Team, hosts::Ranks};
 
-/// Voxels from which several devices share a level. Less is done sooner by one: a level of 256x256x512
-/// voxels took 4.6 ms an iteration on two H200s, and 3.5 on one.
+/// Voxels from which several devices share a level. Less is done sooner by one: an iteration of greedy on 256x256x704
+/// voxels takes two H200 5.1 ms, and one 4.5 (`benchmarks/iterations-on-two-gpus-h200.json`).
 pub(super) const SHARED_VOXELS: usize = 64 << 20;
+
+/// The same where fields are squared, which is more to share: on 256x256x512 voxels two take 11.2 ms, and one 16.0.
+const SHARED_SQUARED_VOXELS: usize = 32 << 20;
 
 /// Where the shards of a registration are computed and kept: devices, and host memory.
 #[derive(Clone, Debug)]
@@ -98,6 +101,16 @@ impl Places {
     pub fn are_whole(&self) -> bool {
         let pieces = [&self.fixed, &self.moving].map(|image| image.layout.count());
         pieces == [1, 1] && !self.team.fixed.are_several()
+    }
+}
+
+impl LevelProblem {
+    /// Voxels of the fixed image from which several devices share it.
+    fn shared_voxels(&self) -> usize {
+        match self {
+            Self::Fields(problem) if problem.buffers.squared > 0 => SHARED_SQUARED_VOXELS,
+            _ => SHARED_VOXELS,
+        }
     }
 }
 
@@ -193,7 +206,7 @@ impl Placement {
             _ if matches!(problem, LevelProblem::Whole { .. }) => Places::whole(self.home(), sizes),
             Self::DeviceMesh(mesh) | Self::Ranks { mesh, .. } => {
                 let is_cut = match (mesh.has_several_devices(), problem) {
-                    (true, _) => sizes[0].into_iter().product::<usize>() >= SHARED_VOXELS,
+                    (true, _) => sizes[0].into_iter().product::<usize>() >= problem.shared_voxels(),
                     // Parts that follow each other on one device save memory of fields, not of images.
                     (false, LevelProblem::Fields(_)) => mesh.count() > 1,
                     (false, LevelProblem::Linear { .. } | LevelProblem::Whole { .. }) => false,
