@@ -264,7 +264,7 @@ impl Problem {
                 let mut rows = self.shards(&mut sight, &sums, receiver.is_some().then_some(keeper));
                 let to_u = receiver.is_some().then(|| Sharded::new(to_u, self.grid.layout.clone()));
                 let flow = FlowGradient { velocity: &fields[0], flow, to_u };
-                self.to_velocity(flow, &sums, &mut rows, receiver)?;
+                self.pull_to_velocity(flow, &sums, &mut rows, receiver)?;
                 rows
             }
         };
@@ -440,7 +440,7 @@ impl Problem {
     }
 
     /// From the gradient to what a velocity became to that of the velocity, which may be rough.
-    fn to_velocity(
+    fn pull_to_velocity(
         &mut self,
         FlowGradient { velocity, flow, to_u }: FlowGradient,
         sums: &GlobalSums,
