@@ -12,7 +12,7 @@
 //! ```
 //! So all that travels here travels as a sum, to which each device adds what it has to say, and zeros
 //! where others speak; `x + 0` is `x`. It doubles the bytes of planes that two devices give each other,
-//! which are few. Between the two arrows a device goes on with what does not need the sum ([`Swap`]).
+//! which are a small part of a shard. Between the two arrows a device goes on with what does not need the sum ([`Swap`]).
 //!
 //! **Nothing else is recorded while a sum is on its way to its devices** (`joined::launch`, before it and after it).
 //! On each device a sum runs until the others have joined it, and loading a kernel waits for the sums that run: one
@@ -24,7 +24,7 @@
 //! **What comes after a sum may be used for the first time as well**, and be loaded while the sum is under way.
 //! That is a deadlock as well: both threads load, one device runs the sum, and the other has not begun it. So the host
 //! does wait for the first sums of a process, and for those that a [`WaitForSums`] sees: the first iterations of a
-//! problem.
+//! problem, and those in which it exchanges as many planes for the first time.
 //!
 //! **A device that cannot join a sum is found before the others begin it**: where memory has run out on one of them, none
 //! begins ([`launch_checked`]). NCCL allocates memory of its own when a group of devices, or a way to send among them, is
@@ -40,7 +40,8 @@ use burn::Tensor;
 use burn::tensor::Device;
 use burn::tensor::distributed::{CollectiveTensor, ReduceOperation, all_reduce};
 
-use super::joined::{are_joined, distinct, launch, launch_checked};
+use super::joined::{are_joined, launch, launch_checked};
+use super::on_each_device::distinct;
 use super::sharded::in_line;
 use super::transfer::to_device;
 use super::watch::{Ticket, watched};
@@ -67,7 +68,7 @@ impl Reduction {
     }
 }
 
-/// The first sums of a process, which the host waits for: those of a dozen iterations, or of 64 steps of a training.
+/// The first sums of a process, which the host waits for: those of some ten iterations, or of 64 steps of a training.
 const FIRST_SUMS: usize = 64;
 
 static SUMS: AtomicUsize = AtomicUsize::new(0);
@@ -151,24 +152,34 @@ impl Sum {
 /// # Errors
 /// [`Error::Device`](ffdp_image::Error::Device) where one of them was not computed.
 fn launch_sums(groups: Vec<Vec<Tensor<1>>>) -> Result<Vec<Sum>> {
+    let first = SUMS.fetch_add(groups.len(), Ordering::Relaxed) < FIRST_SUMS;
+    if !first && !CAREFUL.get() {
+        return begin_sums(groups);
+    }
+    // Each before the next is launched.
+    let waited_for = |group| {
+        let sum = begin_sums(vec![group])?.remove(0);
+        sum.parts.iter().for_each(|part| drop(part.clone().resolve()));
+        // A failure shows where numbers are read.
+        sum.devices.iter().for_each(|device| drop(device.sync()));
+        Ok(sum)
+    };
+    groups.into_iter().map(waited_for).collect()
+}
+
+/// [`launch_sums`], without waiting for any.
+fn begin_sums(groups: Vec<Vec<Tensor<1>>>) -> Result<Vec<Sum>> {
     let devices_of = |group: &Vec<Tensor<1>>| group.iter().map(Tensor::device).collect();
     let devices: Vec<Vec<Device>> = groups.iter().map(devices_of).collect();
-    let all = distinct(&devices.concat());
     let tickets: Vec<Ticket> = devices.iter().map(|devices| watched("a sum", devices)).collect();
     launch_checked(&groups.concat())?;
-    let mut begun = Vec::with_capacity(groups.len());
-    for ((group, devices), ticket) in groups.into_iter().zip(devices).zip(tickets) {
+    let all = distinct(&devices.concat());
+    let begin = |((group, devices), ticket): ((Vec<Tensor<1>>, Vec<Device>), Ticket)| {
         let sum = |part| all_reduce(part, ReduceOperation::Sum, devices.clone());
-        let parts = group.into_iter().map(sum).collect();
-        begun.push(Sum { parts, devices, ticket });
-    }
+        Sum { parts: group.into_iter().map(sum).collect(), devices, ticket }
+    };
+    let begun = groups.into_iter().zip(devices).zip(tickets).map(begin).collect();
     launch(&all);
-    let first = SUMS.fetch_add(begun.len(), Ordering::Relaxed) < FIRST_SUMS;
-    if first || CAREFUL.get() {
-        begun.iter().flat_map(|sum| &sum.parts).for_each(|part| drop(part.clone().resolve()));
-        // A failure shows where numbers are read.
-        all.iter().for_each(|device| drop(device.sync()));
-    }
     Ok(begun)
 }
 
@@ -223,12 +234,16 @@ impl Swap {
                 None => groups.push(Together { pairs: vec![pair], swapped: vec![swapped] }),
             }
         }
-        // Every other pair along a row of devices has no device in common with the next.
-        let (even, odd): (Vec<_>, Vec<_>) =
-            groups.into_iter().enumerate().partition(|(i, _)| i % 2 == 0);
-        let (sums, swapped): (Vec<_>, Vec<_>) = even
+        // Every other pair along a row of devices has no device in common with the next; those of each type are in a row.
+        let dtype = |group: &Together| group.pairs[0][0].dtype();
+        let is_odd = |i: usize| {
+            groups[..i].iter().filter(|before| dtype(before) == dtype(&groups[i])).count() % 2 == 1
+        };
+        let odd: Vec<bool> = (0..groups.len()).map(is_odd).collect();
+        let mut groups: Vec<(bool, Together)> = odd.into_iter().zip(groups).collect();
+        groups.sort_by_key(|(is_odd, _)| *is_odd);
+        let (sums, swapped): (Vec<_>, Vec<_>) = groups
             .into_iter()
-            .chain(odd)
             .map(|(_, Together { pairs, swapped })| (side_by_side(pairs), swapped))
             .unzip();
         Ok(Self::Launched(launch_sums(sums)?.into_iter().zip(swapped).collect()))

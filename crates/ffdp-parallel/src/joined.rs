@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use burn::Tensor;
 use burn::tensor::Device;
 
-use super::on_each_device::on_each_device;
+use super::on_each_device::{distinct, on_each_device};
 use ffdp_image::error::Result;
 
 /// Whether these are several devices whose sums are formed without the host: CUDA's, with NCCL.
@@ -76,7 +76,7 @@ pub(super) fn check<T: Any>(tensor: &T) -> Result<()> {
 /// Something to wait for: that a device has done what it was given before.
 pub(super) type Fence = Box<dyn FnOnce() + Send>;
 
-/// A fence on each GPU, after all that this thread has given it.
+/// A fence on each GPU, after all that it was given so far on the stream of this thread.
 pub(super) fn fences(devices: &[Device]) -> Vec<Fence> {
     #[cfg(feature = "cube")]
     return devices.iter().filter_map(gpu::fence).collect();
@@ -97,17 +97,6 @@ pub(super) fn name_of<D: Debug + 'static>(device: &D) -> String {
         Some(device) => format!("{:?}", device.as_dispatch()),
         None => format!("{device:?}"),
     }
-}
-
-/// Each device once, in order.
-pub(super) fn distinct(devices: &[Device]) -> Vec<Device> {
-    let mut found: Vec<Device> = Vec::new();
-    for device in devices {
-        if !found.contains(device) {
-            found.push(device.clone());
-        }
-    }
-    found
 }
 
 #[cfg(feature = "cube")]

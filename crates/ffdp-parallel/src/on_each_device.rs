@@ -12,8 +12,6 @@ use std::thread;
 
 use burn::tensor::{Device, StreamId};
 
-use super::joined::distinct;
-
 /// `work` for each part, which is about the device of the same place; the results in the order of the parts.
 /// Parts on different devices are worked on at the same time, those of one device, or of a CPU, one after the
 /// other: two threads would mix what they record on it.
@@ -42,6 +40,17 @@ pub fn on_each_device<P: Send, R: Send>(
         let others = others.map(|thread| thread.join().unwrap_or_else(|p| resume_unwind(p)));
         first.into_iter().chain(others).collect()
     })
+}
+
+/// Each device once, in order.
+pub(super) fn distinct(devices: &[Device]) -> Vec<Device> {
+    let mut found: Vec<Device> = Vec::new();
+    for device in devices {
+        if !found.contains(device) {
+            found.push(device.clone());
+        }
+    }
+    found
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! (`ffdp-mpi`), by the same [`Silence`].
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
@@ -114,20 +115,20 @@ impl Waiting {
 struct Watch {
     waiting: Arc<Mutex<Waiting>>,
     /// What ends when devices have done what they were given.
-    ends: Sender<Given>,
+    ends: Sender<Enqueued>,
 }
 
-/// What has a number, and how to wait for its end: until devices have done what they were given before.
-struct Given {
+/// What has a number, and how to wait for its end: until devices have done what they were given on a stream.
+struct Enqueued {
     number: u64,
     stream: StreamId,
     devices: Vec<Device>,
 }
 
 /// Until the devices have done all that they were given before; each is asked once for each of its streams.
-fn wait_for(given: &[Given]) {
+fn wait_for(given: &[Enqueued]) {
     let mut asked: Vec<(StreamId, &Device)> = Vec::new();
-    for Given { stream, devices, .. } in given {
+    for Enqueued { stream, devices, .. } in given {
         for device in devices.iter().map(|device| (*stream, device)) {
             if !asked.contains(&device) {
                 asked.push(device);
@@ -151,11 +152,11 @@ impl Watch {
     /// `wait` waits for the end of what was given; `end` is called with what waits longer than the limit, once.
     fn start(
         Times { limit, look, ask }: Times,
-        wait: impl Fn(&[Given]) + Send + 'static,
+        wait: impl Fn(&[Enqueued]) + Send + 'static,
         end: impl FnOnce(String) + Send + 'static,
     ) -> Self {
         let waiting = Arc::new(Mutex::new(Waiting::new(limit, Instant::now())));
-        let (ends, given) = channel::<Given>();
+        let (ends, given) = channel::<Enqueued>();
         let watch = Self { waiting, ends };
         let (ended, looking) = (watch.clone(), Arc::downgrade(&watch.waiting));
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
@@ -167,8 +168,9 @@ impl Watch {
         let pass = move || {
             while let Ok(first) = given.recv() {
                 thread::sleep(ask);
-                let given: Vec<Given> = iter::once(first).chain(given.try_iter()).collect();
-                wait(&given);
+                let given: Vec<Enqueued> = iter::once(first).chain(given.try_iter()).collect();
+                // Whatever fails there is said by who reads numbers.
+                let _ = catch_unwind(AssertUnwindSafe(|| wait(&given)));
                 let mut waiting = lock(&waiting);
                 given.iter().for_each(|given| waiting.end(given.number, Instant::now()));
             }
@@ -205,12 +207,14 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// It ends when the devices have done all that this thread has given them so far; nobody waits for that here.
+    /// It ends a little after the devices have done all that this thread has given them so far; nobody waits for that
+    /// here.
     pub fn ends_after(mut self, devices: &[Device]) {
         if let Some(number) = self.number.take() {
             let (stream, devices) = (StreamId::current(), devices.to_vec());
-            // The thread at the other end lives as long as the watch.
-            let _ = self.watch.ends.send(Given { number, stream, devices });
+            if let Err(unsent) = self.watch.ends.send(Enqueued { number, stream, devices }) {
+                lock(&self.watch.waiting).end(unsent.0.number, Instant::now());
+            }
         }
     }
 }
@@ -301,7 +305,7 @@ mod tests {
         let ten = Duration::from_millis(10);
         // The third of all never ends.
         let (_open, never) = channel::<()>();
-        let wait = move |given: &[Given]| {
+        let wait = move |given: &[Enqueued]| {
             if given.iter().any(|given| given.number == 3) {
                 let _ = never.recv();
             }

@@ -67,7 +67,11 @@ pub(super) enum LevelProblem {
     /// channels with their masks.
     Linear { sizes: [[usize; 3]; 2], channels: [usize; 2] },
     /// Fields that are improved.
-    Fields(DeformProblem),
+    Fields {
+        problem: DeformProblem,
+        /// Voxels of the fixed image from which several devices share it.
+        shared_voxels: usize,
+    },
     /// Images in one piece on the first device, whatever the placement: of extents (D, H, W), with all that a method makes
     /// of them there.
     Whole { sizes: [[usize; 3]; 2], bytes: u64 },
@@ -103,7 +107,7 @@ impl LevelProblem {
     pub fn sizes(&self) -> [[usize; 3]; 2] {
         match self {
             Self::Linear { sizes, .. } | Self::Whole { sizes, .. } => *sizes,
-            Self::Fields(problem) => [problem.fixed, problem.moving],
+            Self::Fields { problem, .. } => [problem.fixed, problem.moving],
         }
     }
 
@@ -111,7 +115,7 @@ impl LevelProblem {
     pub fn device_bytes(&self, devices: usize, shards: usize) -> Result<u64> {
         Ok(match self {
             Self::Linear { sizes, channels } => linear_bytes(sizes, channels) / shards as u64,
-            Self::Fields(problem) => problem.cut(devices, shards)?.device_bytes,
+            Self::Fields { problem, .. } => problem.cut(devices, shards)?.device_bytes,
             Self::Whole { bytes, .. } => *bytes,
         })
     }
@@ -123,7 +127,7 @@ impl LevelProblem {
     pub fn split(&self, device: &Device, bytes: u64) -> Result<Split> {
         match self {
             Self::Linear { sizes, channels } => split_images(sizes, channels, device, bytes),
-            Self::Fields(problem) => split_fields(problem, bytes),
+            Self::Fields { problem, .. } => split_fields(problem, bytes),
             Self::Whole { sizes, bytes: needed } => in_one_piece(*sizes, *needed, bytes),
         }
     }

@@ -13,9 +13,6 @@ use ffdp_parallel::{Axis, DeviceMesh, Layout, deform::Team, hosts::Ranks};
 /// voxels takes two H200 5.1 ms, and one 4.5 (`benchmarks/iterations-on-two-gpus-h200.json`).
 pub(super) const SHARED_VOXELS: usize = 64 << 20;
 
-/// The same where fields are squared, which is more to share: on 256x256x512 voxels two take 11.2 ms, and one 16.0.
-const SHARED_SQUARED_VOXELS: usize = 32 << 20;
-
 /// Where the shards of a registration are computed and kept: devices, and host memory.
 #[derive(Clone, Debug)]
 pub enum Placement {
@@ -108,8 +105,8 @@ impl LevelProblem {
     /// Voxels of the fixed image from which several devices share it.
     fn shared_voxels(&self) -> usize {
         match self {
-            Self::Fields(problem) if problem.buffers.squared > 0 => SHARED_SQUARED_VOXELS,
-            _ => SHARED_VOXELS,
+            Self::Fields { shared_voxels, .. } => *shared_voxels,
+            Self::Linear { .. } | Self::Whole { .. } => SHARED_VOXELS,
         }
     }
 }
@@ -208,7 +205,7 @@ impl Placement {
                 let is_cut = match (mesh.has_several_devices(), problem) {
                     (true, _) => sizes[0].into_iter().product::<usize>() >= problem.shared_voxels(),
                     // Parts that follow each other on one device save memory of fields, not of images.
-                    (false, LevelProblem::Fields(_)) => mesh.count() > 1,
+                    (false, LevelProblem::Fields { .. }) => mesh.count() > 1,
                     (false, LevelProblem::Linear { .. } | LevelProblem::Whole { .. }) => false,
                 };
                 if is_cut { on_mesh(mesh, sizes) } else { Places::whole(self.home(), sizes) }

@@ -21,7 +21,6 @@ use super::block::{Neighbours, Pieces};
 use super::seam::cross_back;
 use super::view::{BOUNDS_INTERVAL, Grid};
 use crate::device_mesh::{DeviceMesh, ShardPlaces};
-use crate::exchange::WaitForSums;
 use crate::layout::Layout;
 use crate::ring::DisplacementBounds;
 use crate::sharded::Sharded;
@@ -46,8 +45,10 @@ pub(super) struct Squarings {
     bounds: DisplacementBounds,
     /// For how many iterations more the velocity does not leave these.
     good_for: usize,
-    /// The groups whose kernels were met last, there and back.
-    met: [Vec<Group>; 2],
+    /// As planned.
+    groups: Vec<Group>,
+    /// Planes that groups have looked at so far.
+    known_widths: Vec<usize>,
 }
 
 /// Squarings between which nothing is exchanged.
@@ -77,8 +78,9 @@ struct Squared {
 
 impl Squarings {
     pub fn new(count: usize, accumulation: Accumulation) -> Self {
-        let (bounds, met) = (DisplacementBounds::NONE, [Vec::new(), Vec::new()]);
-        Self { count, accumulation, bounds, good_for: 0, met }
+        let bounds = DisplacementBounds::NONE;
+        let (groups, known_widths) = (Vec::new(), Vec::new());
+        Self { count, accumulation, bounds, good_for: 0, groups, known_widths }
     }
 
     /// The part of the velocity that is not squared.
@@ -86,17 +88,33 @@ impl Squarings {
         1.0 / (1u64 << self.count) as f64
     }
 
-    /// Reads how far the velocity reaches, if that is not known any more.
-    fn plan(&mut self, grid: &Grid, velocity: &Sharded) -> Result<()> {
-        if self.good_for == 0 && (grid.layout.count() > 1 || grid.holders.are_several()) {
+    /// Reads how far the velocity reaches, if that is not known any more, and forms groups. Whether one looks at as many
+    /// planes for the first time: their number is compiled into kernels.
+    pub fn plan(&mut self, grid: &Grid, velocity: &Sharded) -> Result<bool> {
+        if self.good_for > 0 {
+            return Ok(false);
+        }
+        self.good_for = match grid.step_voxels {
+            // How far the velocity may have changed is not known.
+            [0.0, 0.0, 0.0] => 1,
+            _ => BOUNDS_INTERVAL,
+        };
+        if !grid.is_whole() {
             let bounds = DisplacementBounds::read(velocity)?.into_iter();
             let bounds = bounds.reduce(DisplacementBounds::union).expect("there is a shard");
             let bounds = grid.holders.union(bounds)?;
-            (self.bounds, self.good_for) =
-                (bounds.grown(grid.longest(BOUNDS_INTERVAL)), BOUNDS_INTERVAL);
+            self.bounds = bounds.grown(grid.longest(self.good_for));
         }
+        self.groups = self.groups(grid);
+        let widths = self.groups.iter().map(|group| group.width);
+        let new: Vec<usize> = widths.filter(|width| !self.known_widths.contains(width)).collect();
+        self.known_widths.extend(&new);
+        Ok(!new.is_empty())
+    }
+
+    /// An evaluation of those that were planned for begins.
+    pub fn begin(&mut self) {
         self.good_for = self.good_for.saturating_sub(1);
-        Ok(())
     }
 
     /// Planes on either side that squaring `i` looks at: those between which it interpolates.
@@ -126,15 +144,13 @@ impl Squarings {
         groups
     }
 
-    /// The flow for unit time.
-    pub fn along(&mut self, grid: &Grid, velocity: &Sharded) -> Result<Flow> {
-        self.plan(grid, velocity)?;
-        let planned = self.groups(grid);
-        let _waiting = WaitForSums::when(planned != self.met[0]);
+    /// The flow for unit time along a velocity that was planned for.
+    pub fn along(&self, grid: &Grid, velocity: &Sharded) -> Result<Flow> {
+        assert!(!self.groups.is_empty(), "flow: a velocity is squared as it was planned");
         let part = self.first_part();
         let mut displacement = grid.through(velocity, 0, |v| v.mul_scalar(part))?;
         let mut groups = Vec::new();
-        for group in &planned {
+        for group in &self.groups {
             let around = grid.surround(&displacement, group.width)?;
             let cut = (around.volume.layout().clone(), around.volume.mesh());
             let mut fields = vec![Vec::with_capacity(group.squarings.len()); grid.layout.count()];
@@ -149,17 +165,13 @@ impl Squarings {
             });
             groups.push(Squared { group: group.clone(), fields, around: cut });
         }
-        self.met[0] = planned;
         Ok(Flow { groups, displacement })
     }
 
     /// From the gradient of the displacement to that of the velocity.
-    pub fn backwards(&mut self, grid: &Grid, flow: Flow, gradient: Sharded) -> Result<Sharded> {
-        let groups: Vec<Group> = flow.groups.iter().map(|squared| squared.group.clone()).collect();
-        let _waiting = WaitForSums::when(groups != self.met[1]);
+    pub fn backwards(&self, grid: &Grid, flow: Flow, gradient: Sharded) -> Result<Sharded> {
         let back = |gradient, group| self.back(grid, group, gradient);
         let gradient = flow.groups.into_iter().rev().try_fold(gradient, back)?;
-        self.met[1] = groups;
         let part = self.first_part();
         grid.through(&gradient, 0, |g| g.mul_scalar(part))
     }
@@ -245,6 +257,7 @@ mod tests {
                 let cut = |x: &Tensor<5>| Sharded::from_tensor(x.clone(), &layout, &mesh);
                 let grid = grid_of(&cut(&velocity), &mesh, &Holders::ALONE);
                 let mut squarings = Squarings::new(6, Accumulation::Reproducible);
+                squarings.plan(&grid, &cut(&velocity)).expect("readable");
                 let flow = squarings.along(&grid, &cut(&velocity)).expect("readable");
                 let groups: Vec<usize> = flow.groups.iter().map(|g| g.fields[0].len()).collect();
                 assert_eq!(groups, if shards == 1 { vec![6] } else { expected.clone() });
@@ -256,6 +269,27 @@ mod tests {
             {
                 assert_close(&format!("{what}, {longest} voxels"), cut, whole, ROUNDED);
             }
+        }
+    }
+
+    #[test]
+    fn a_velocity_whose_steps_are_not_known_is_bounded_anew_each_time() {
+        let (size, device) = ([48, 5, 6], Device::flex());
+        let layout = Layout::balanced(size, Axis::Z, 2).expect("enough planes");
+        let mesh = DeviceMesh::new(std::slice::from_ref(&device), 2).expect("a shard");
+        let field = |length: f64| {
+            let whole = Tensor::full([1, 3, size[0], size[1], size[2]], length, &device);
+            Sharded::from_tensor(whole, &layout, &mesh)
+        };
+        for (step, expected) in [([0.0; 3], [true, true]), ([0.25; 3], [true, false])] {
+            let grid = Grid { step_voxels: step, ..grid_of(&field(0.0), &mesh, &Holders::ALONE) };
+            let mut squarings = Squarings::new(4, Accumulation::Reproducible);
+            let widens = [0.5, 40.0].map(|length| {
+                let widens = squarings.plan(&grid, &field(length)).expect("readable");
+                squarings.begin();
+                widens
+            });
+            assert_eq!(widens, expected, "steps of {step:?} voxels");
         }
     }
 }

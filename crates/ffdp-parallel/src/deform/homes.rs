@@ -12,7 +12,7 @@ use crate::transfer::to_device;
 #[derive(Clone, Debug)]
 pub(super) struct Homes {
     pub mesh: DeviceMesh,
-    rest: DeviceMesh,
+    pub rest: DeviceMesh,
     /// Whether some rest elsewhere: memory is then short.
     away: bool,
 }

@@ -7,7 +7,7 @@ use super::homes::Homes;
 use super::view::Grid;
 use crate::collective::reduce;
 use crate::device_mesh::DeviceMesh;
-use crate::exchange::Reduction;
+use crate::exchange::{Reduction, WaitForSums};
 use crate::hosts::Holders;
 use crate::numbers::read_together;
 use crate::ring::DisplacementBounds;
@@ -118,7 +118,11 @@ fn flow(
     velocity: &Sharded,
     ExpOptions { squarings, accumulation }: ExpOptions,
 ) -> Result<Sharded> {
-    Ok(Squarings::new(squarings, accumulation).along(grid, velocity)?.displacement)
+    // Whatever is met for the first time.
+    let _waiting = WaitForSums::when(true);
+    let mut squarings = Squarings::new(squarings, accumulation);
+    squarings.plan(grid, velocity)?;
+    Ok(squarings.along(grid, velocity)?.displacement)
 }
 
 /// The displacement of `(id + outer) o (id + inner)`.

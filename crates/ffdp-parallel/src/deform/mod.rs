@@ -51,7 +51,7 @@ use super::adam::ShardedMoments;
 use super::collective::reduce;
 use super::cuts::Cuts;
 use super::device_mesh::DeviceMesh;
-use super::exchange::{Reduction, WaitForSums};
+use super::exchange::Reduction;
 use super::hosts::{Holders, Ranks};
 use super::sharded::Sharded;
 pub(super) use block::Block;
@@ -395,7 +395,8 @@ impl Parts {
         let mut losses: Vec<Vec<Tensor<1>>> = Vec::new();
         for _ in 0..iterations {
             let fields = self.fields.take().expect(PRESENT);
-            let _waiting = WaitForSums::when(self.problem.is_unknown());
+            self.problem.plan(&fields)?;
+            let _waiting = self.problem.waiting();
             let carried = self.descents.iter_mut().map(Descent::begin).collect();
             let mut shares: Vec<Vec<Tensor<1>>> = vec![Vec::new(); fields.len()];
             let descents = &mut self.descents;

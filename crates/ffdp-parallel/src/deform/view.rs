@@ -26,8 +26,7 @@ pub const BOUNDS_INTERVAL: usize = 10;
 /// that what is kept reaches far enough.
 pub const KEPT_BOUNDS_INTERVAL: usize = 40;
 
-/// After samplers were made for the first time, when nothing is displaced, and for the second.
-const UNKNOWN_ITERATIONS: usize = 2;
+/// Samplers that are made for the first time, when nothing is displaced, and for the second may meet new kernels.
 const UNKNOWN_PLANS: usize = 2;
 
 /// The grid of the fixed image, cut: what all views of a run share.
@@ -101,7 +100,7 @@ impl Grid {
     pub fn crossed(&self, width: usize) -> Vec<usize> {
         let thinnest = self.layout.all_planes().map(|planes| planes.len()).min();
         match thinnest {
-            Some(planes) if planes >= width && width > 0 => far_seams(&self.homes.mesh),
+            Some(planes) if planes >= width && width > 0 => far_seams(&self.homes.rest),
             _ => Vec::new(),
         }
     }
@@ -154,8 +153,6 @@ pub(super) struct View {
     pub(super) reach: DisplacementBounds,
     /// For how many iterations more no displacement leaves these.
     good_for: usize,
-    /// Iterations that may meet kernels for the first time.
-    unknown: usize,
     /// How often samplers were made.
     pub(super) planned: usize,
 }
@@ -173,7 +170,6 @@ impl View {
             samplers: Vec::new(),
             reach: DisplacementBounds::NONE,
             good_for: 0,
-            unknown: 0,
             planned: 0,
         }
     }
@@ -183,23 +179,18 @@ impl View {
         self.image.is_none()
     }
 
-    /// Whether kernels may be met for the first time in the next iteration.
-    pub fn is_unknown(&self) -> bool {
-        self.unknown > 0
-    }
-
     /// An iteration of those that were planned for begins.
     pub fn begin(&mut self) {
         self.good_for = self.good_for.saturating_sub(1);
-        self.unknown = self.unknown.saturating_sub(1);
     }
 
     /// Makes samplers that reach as far as `field` does in the next iterations, unless they do: a displacement, or
-    /// the velocity of one.
-    pub fn plan(&mut self, grid: &Grid, field: &Sharded) -> Result<()> {
+    /// the velocity of one. Whether kernels may be met for the first time with them.
+    pub fn plan(&mut self, grid: &Grid, field: &Sharded) -> Result<bool> {
         if self.good_for > 0 {
-            return Ok(());
+            return Ok(false);
         }
+        let mut is_unknown = false;
         let iterations = self.bounds_interval(grid);
         let bounds = self.bounds(field)?.grown(grid.longest(iterations));
         if self.samplers.is_empty() || !self.reach.contains(&bounds) {
@@ -210,10 +201,10 @@ impl View {
             self.samplers = self.samplers(grid)?;
             self.release(grid);
             self.planned += 1;
-            self.unknown = if self.planned <= UNKNOWN_PLANS { UNKNOWN_ITERATIONS } else { 0 };
+            is_unknown = self.planned <= UNKNOWN_PLANS;
         }
         self.good_for = iterations;
-        Ok(())
+        Ok(is_unknown)
     }
 
     fn bounds_interval(&self, grid: &Grid) -> usize {

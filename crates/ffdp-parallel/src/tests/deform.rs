@@ -30,6 +30,15 @@ pub(super) fn measures() -> [Measure; 4] {
     ]
 }
 
+/// One way to iterate for each measure, and others that exchange something else across a seam: what squarings look at and
+/// give back, planes of penalties, and those of an added step.
+fn across_seams() -> Vec<(String, DeformOptions)> {
+    let by_measure = measures().map(|measure| (format!("{measure:?}"), options(measure)));
+    let others = ["greedy, additive", "greedy, penalties", "svf", "svf, penalties"];
+    let others = variants().into_iter().filter(|(what, _)| others.contains(what));
+    by_measure.into_iter().chain(others.map(|(what, options)| (what.into(), options))).collect()
+}
+
 /// A pair of phantoms with the identity between them.
 pub(super) fn phantoms(size: [usize; 3], dtype: DType) -> DeformImages {
     let settings = PhantomSettings::with_size(size);
@@ -219,13 +228,12 @@ fn a_mesh_of_a_gpu_and_a_cpu_ends_where_the_cpu_does() {
             let [devices, others] = [[gpu.clone(), Device::flex()], [Device::flex(), gpu.clone()]];
             let mesh = |devices: [Device; 2]| DeviceMesh::new(&devices, cuts.len()).unwrap();
             let meshes = [devices, others].map(mesh);
-            for measure in measures() {
-                let options = options(measure);
+            for (what, options) in across_seams() {
                 let [measures, field] = serial(&images, &options, 10);
                 let shards = [(&layout, &meshes[0]), (&layout, &meshes[1])];
                 let [got, found] = on_meshes(&images, shards, &options, 10);
                 let error = largest_difference(&found, &field);
-                let label = format!("{name} {measure:?} {cuts:?}, masks {masked}");
+                let label = format!("{name} {what} {cuts:?}, masks {masked}");
                 assert!(error <= FIELD_VOXELS, "{label}: {error:.1e} voxel");
                 assert_close(&label, &got, &measures, MEASURE);
             }
@@ -250,15 +258,14 @@ fn several_gpus_end_where_the_cpu_does() {
     let cuts = [&[20, 17][..], &[10, 9, 12, 6], &[4, 12, 1, 2, 18]];
     for cuts in cuts.into_iter().filter(|cuts| cuts.len() >= gpus.len()) {
         let (layout, mesh) = spread(cuts);
-        let all = measures().into_iter().flat_map(|measure| [(measure, false), (measure, true)]);
-        for (measure, masked) in all {
+        let all = across_seams().into_iter().flat_map(|way| [(way.clone(), false), (way, true)]);
+        for ((what, options), masked) in all {
             let images = masked_balls(&plain, [masked; 2]);
-            let options = options(measure);
             let [measures, field] = serial(&images, &options, 10);
             let shards = [(&layout, &mesh); 2];
             let [got, found] = on_meshes(&images, shards, &options, 10);
             let error = largest_difference(&found, &field);
-            let label = format!("{measure:?} {cuts:?}, masks {masked}");
+            let label = format!("{what} {cuts:?}, masks {masked}");
             println!("deform {label} on {} GPUs: {error:.1e} voxel", gpus.len());
             assert!(error <= FIELD_VOXELS, "{label}: {error:.1e} voxel");
             assert_close(&label, &got, &measures, MEASURE);

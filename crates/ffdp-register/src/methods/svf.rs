@@ -100,6 +100,12 @@ impl FieldMethod for SvfSettings {
         Buffers::searching(self, 130)
     }
 
+    /// Squarings are more to share: an iteration on 256x256x512 voxels takes two H200 11.2 ms, and one 16.0
+    /// (`benchmarks/iterations-on-two-gpus-h200.json`).
+    fn shared_voxels(&self) -> usize {
+        32 << 20
+    }
+
     fn model(&self) -> Arc<dyn Model> {
         let accumulation = match self.deterministic {
             true => Accumulation::Reproducible,

@@ -16,6 +16,7 @@ use super::penalty::{Cost, LOOKS};
 use super::seam::smooth_own;
 use super::view::{Grid, View};
 use super::{ShardedImages, Team};
+use crate::exchange::WaitForSums;
 use crate::hosts::Holders;
 use crate::ring::{BlockSampler, IndexMap, Keep};
 use crate::sharded::Sharded;
@@ -38,7 +39,17 @@ pub(super) struct Problem {
     pub(super) mean_slopes: Vec<Tensor<1>>,
     /// How many values counted when the images were seen last, where that had to be known first.
     pub(super) counted: Option<Tensor<1>>,
+    /// Evaluations that may meet kernels for the first time, of each kind.
+    unknown: [usize; 2],
 }
+
+/// Kinds of evaluations, which have kernels of their own.
+const VALUE_ALONE: usize = 0;
+const WITH_GRADIENT: usize = 1;
+
+/// Evaluations after views were planned in which kernels may be met for the first time: those of moments that have seen
+/// nothing, and of others.
+const UNKNOWN_EVALUATIONS: usize = 2;
 
 /// The fixed image.
 pub(super) enum Fixed {
@@ -198,6 +209,7 @@ impl Problem {
         Ok(Self {
             mean_slopes: comparison.mean_slopes(mesh, moving.dtype),
             counted: None,
+            unknown: [0; 2],
             grid,
             options: *options,
             comparison,
@@ -219,13 +231,9 @@ impl Problem {
         self.options.smooth_gradient.radius(self.grid.layout.axis().component())
     }
 
-    /// Whether kernels may be met for the first time in the next iteration.
-    pub fn is_unknown(&self) -> bool {
-        let fixed = match &self.fixed {
-            Fixed::Shown(view) => view.is_unknown(),
-            Fixed::Shards(_) | Fixed::Blocks(_) => false,
-        };
-        fixed || self.moving.is_unknown()
+    /// Waits for the sums of the next iteration, if kernels may be met for the first time in it; it was planned.
+    pub fn waiting(&self) -> WaitForSums {
+        WaitForSums::when(self.unknown[WITH_GRADIENT] > 0)
     }
 
     /// The parts of each shard in the loss, for [`Problem::losses`]; each on its shard's device. With a `receiver`, the
@@ -236,7 +244,11 @@ impl Problem {
         receiver: Option<GradientReceiver>,
     ) -> Result<Vec<Tensor<1>>> {
         self.plan(fields)?;
-        let flow = match &mut self.squarings {
+        let kind = if receiver.is_some() { WITH_GRADIENT } else { VALUE_ALONE };
+        let _waiting = WaitForSums::when(self.unknown[kind] > 0);
+        self.unknown[kind] = self.unknown[kind].saturating_sub(1);
+        self.begin();
+        let flow = match &self.squarings {
             Some(squarings) => Some(squarings.along(&self.grid, &fields[0])?),
             None => None,
         };
@@ -264,7 +276,7 @@ impl Problem {
                 let mut rows = self.shards(&mut sight, &sums, receiver.is_some().then_some(keeper));
                 let to_u = receiver.is_some().then(|| Sharded::new(to_u, self.grid.layout.clone()));
                 let flow = FlowGradient { velocity: &fields[0], flow, to_u };
-                self.pull_to_velocity(flow, &sums, &mut rows, receiver)?;
+                self.to_velocity(flow, &sums, &mut rows, receiver)?;
                 rows
             }
         };
@@ -272,15 +284,33 @@ impl Problem {
         Ok(rows.into_iter().map(|row| Tensor::cat(row, 0)).collect())
     }
 
-    /// What the views must have at hand to be seen through these fields.
-    fn plan(&mut self, fields: &[Sharded]) -> Result<()> {
-        self.moving.plan(&self.grid, fields.last().expect("there is a field"))?;
+    /// What the views must have at hand to be seen through these fields, and how a velocity is squared. Does nothing
+    /// where that is known.
+    pub fn plan(&mut self, fields: &[Sharded]) -> Result<()> {
+        let moved = fields.last().expect("there is a field");
+        let mut unknown = self.moving.plan(&self.grid, moved)?;
+        if let Fixed::Shown(view) = &mut self.fixed {
+            unknown |= view.plan(&self.grid, &fields[0])?;
+        }
+        let mut evaluations = if unknown { UNKNOWN_EVALUATIONS } else { 0 };
+        if let Some(squarings) = &mut self.squarings
+            && squarings.plan(&self.grid, &fields[0])?
+        {
+            evaluations = evaluations.max(1);
+        }
+        self.unknown = self.unknown.map(|left| left.max(evaluations));
+        Ok(())
+    }
+
+    /// An evaluation of those that were planned for begins.
+    fn begin(&mut self) {
         self.moving.begin();
         if let Fixed::Shown(view) = &mut self.fixed {
-            view.plan(&self.grid, &fields[0])?;
             view.begin();
         }
-        Ok(())
+        if let Some(squarings) = &mut self.squarings {
+            squarings.begin();
+        }
     }
 
     /// Sends what blocks need of the displacements; meanwhile shards that are alone on their device show themselves.
@@ -440,8 +470,8 @@ impl Problem {
     }
 
     /// From the gradient to what a velocity became to that of the velocity, which may be rough.
-    fn pull_to_velocity(
-        &mut self,
+    fn to_velocity(
+        &self,
         FlowGradient { velocity, flow, to_u }: FlowGradient,
         sums: &GlobalSums,
         rows: &mut [Vec<Tensor<1>>],
@@ -465,7 +495,7 @@ impl Problem {
         }
         let (Some(to_u), Some(receiver)) = (to_u, receiver) else { return Ok(()) };
         let GradientReceiver { mut carried, take } = receiver;
-        let squarings = self.squarings.as_mut().expect("a flow was made by them");
+        let squarings = self.squarings.as_ref().expect("a flow was made by them");
         let gradient = squarings.backwards(grid, flow, to_u)?;
         let gradient = grid.surround(&gradient, self.radius())?;
         for k in 0..grid.layout.count() {

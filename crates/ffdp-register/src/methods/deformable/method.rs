@@ -13,6 +13,7 @@ use crate::methods::{StageInputs, StageMethod};
 use crate::models::Model;
 use crate::pair::LevelPair;
 use crate::parametric::Parametric;
+use crate::places::SHARED_VOXELS;
 use crate::problem::Content;
 use crate::pyramid::finest_spacing_mm;
 use crate::settings::{Descent, LevelSettings, OptimizerSettings, Similarity};
@@ -55,6 +56,11 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
         false
     }
 
+    /// Voxels of a level from which several devices share it.
+    fn shared_voxels(&self) -> usize {
+        SHARED_VOXELS
+    }
+
     /// What improves its fields on a level, of a method that has an optimiser of its own; `None` of those that follow
     /// the gradient as their [`descent`](Self::descent) says.
     fn begin(&self, _task: &LevelTask) -> Option<Result<Box<dyn Deformation>>> {
@@ -93,7 +99,7 @@ impl<M: FieldMethod> StageMethod for M {
     }
 
     fn problem(&self, grids: [&Geometry; 2], content: Content) -> LevelProblem {
-        LevelProblem::Fields((self as &dyn FieldMethod).problem(grids, content))
+        (self as &dyn FieldMethod).level(grids, content)
     }
 
     fn host_bytes_per_voxel(&self) -> u64 {
@@ -190,6 +196,12 @@ impl dyn FieldMethod + '_ {
             update: descent.update,
             penalties: regularization.penalties(finest, descent.usual_diffusion()),
         }
+    }
+
+    /// A level as places see it.
+    pub fn level(&self, grids: [&Geometry; 2], content: Content) -> LevelProblem {
+        let (problem, shared_voxels) = (self.problem(grids, content), self.shared_voxels());
+        LevelProblem::Fields { problem, shared_voxels }
     }
 
     /// A level as the planner of memory sees it.

@@ -148,7 +148,7 @@ impl Task<'_> {
 
     /// The level as a device's memory sees it.
     fn problem(&self, run: &Run) -> LevelProblem {
-        LevelProblem::Fields(self.kind.problem(self.grids.each_ref(), run.content()))
+        self.kind.level(self.grids.each_ref(), run.content())
     }
 
     /// The control points of the level.
