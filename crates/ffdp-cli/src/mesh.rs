@@ -26,7 +26,7 @@ pub struct MeshArguments {
     /// processes: each its share of them); parts of one device follow each other: less memory, a little slower.
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
-    /// Memory of each device, GB. Greedy stages are cut into as many parts as it asks for.
+    /// Memory of each device, GB. Deformable stages are cut into as many parts as it asks for.
     #[arg(long, value_name = "GB", conflicts_with = "shards")]
     device_memory: Option<f64>,
 }

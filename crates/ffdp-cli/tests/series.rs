@@ -109,6 +109,28 @@ fn the_log_of_a_series_that_failed_has_the_reason() {
 }
 
 #[test]
+fn slabs_refuse_a_list_and_several_volumes_and_say_why() {
+    let folder = Folder::new();
+    let (series, out) = (write_series(&folder), folder.path("out"));
+    let (fixed, list) = (folder.path("fixed.nii.gz"), folder.path("pairs.csv"));
+    write_volume(&fixed, &volume(0.0)).expect("writable");
+    fs::write(&list, format!("fixed,moving\n{fixed},{fixed}\n")).expect("writable");
+    let pair = ["-f", &fixed, "-m", &series];
+    for (given, plan, words) in [
+        (&pair[..], &[][..], ["planes of one volume", "--volume"]),
+        (&pair, &["--plan"], ["planes of one volume", "--volume"]),
+        (&["--pairs", &list], &[], ["registers one pair", "one after the other"]),
+    ] {
+        let run = ffdp(&[&["register", "-o", &out, "--slabs"], given, plan].concat());
+        assert_eq!(run.code, 1, "{given:?}: {}", run.stderr);
+        for word in words {
+            assert!(run.stderr.contains(word), "{given:?}: no {word:?} in {}", run.stderr);
+        }
+        assert!(!fs::exists(&out).expect("known"), "{given:?}: nothing is written");
+    }
+}
+
+#[test]
 fn a_series_that_breathes_is_deformed_and_its_deformations_are_applied() {
     let folder = Folder::new();
     let wider = [1.0, 1.06, 1.12, 1.06];

@@ -1,6 +1,6 @@
 //! The processes that share a registration of slabs: who does what, and how the others learn of it.
 //!
-//! Greedy levels with planes enough are shared: every rank has its part of them and runs the same iterations. All
+//! Deformable levels with planes enough are shared: every rank has its part of them and runs the same iterations. All
 //! else, linear stages and small levels, is done by rank 0 alone, and broadcast to the others.
 
 use std::fmt::Debug;

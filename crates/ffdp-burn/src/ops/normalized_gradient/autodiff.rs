@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{Edges, NormalizedGradientOps};
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +30,9 @@ impl<B: NormalizedGradientOps, C: CheckpointStrategy> NormalizedGradientOps for 
         })
     }
 
-    fn normalized_gradient_3d_backward(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: Edges,
-    ) -> FloatTensor<Self> {
-        panic!("normalized_gradient: second-order gradients are not supported")
+    refuse_second_order! { "normalized_gradient";
+        fn normalized_gradient_3d_backward(
+            FloatTensor<Self>, FloatTensor<Self>, Edges,
+        ) -> FloatTensor<Self>;
     }
 }

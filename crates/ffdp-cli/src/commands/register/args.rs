@@ -104,7 +104,7 @@ pub struct RegisterArguments {
     /// needed, name, fixed_labels, moving_labels, fixed_mask, moving_mask, initial, fixed_landmarks, moving_landmarks,
     /// fixed_channels, moving_channels (several files with semicolons between). The results of a pair are in its own folder
     /// in the output folder.
-    #[arg(long, value_name = "PAIRS.CSV", conflicts_with_all = OF_ONE_PAIR, conflicts_with = "slabs")]
+    #[arg(long, value_name = "PAIRS.CSV", conflicts_with_all = OF_ONE_PAIR)]
     pub pairs: Option<PathBuf>,
     /// Folder for the results. It is made if it does not exist.
     #[arg(short, long, value_name = "DIR")]
@@ -247,6 +247,31 @@ impl RegisterArguments {
             rule(&["devices"], is_linear && shared),
             rule(&["device_memory"], is_linear && !self.slabs),
         ])?)
+    }
+
+    /// Demands one pair of single volumes where planes are read.
+    pub fn check_slabs(&self) -> Result<()> {
+        if !self.slabs {
+            return Ok(());
+        }
+        if self.pairs.is_some() {
+            return Err(Failure::user(
+                "--slabs registers one pair with all the memory that there is, and --pairs names several",
+                "register the pairs one after the other, each with --slabs, or leave --slabs out",
+            ));
+        }
+        // What cannot be read is said where it is read.
+        let volumes = header(self.moving()).map_or(1, |of| of.volumes());
+        if volumes > 1 && self.reading.volume.is_none() {
+            return Err(Failure::user(
+                format!(
+                    "--slabs reads planes of one volume; {} has {volumes}",
+                    self.moving().display()
+                ),
+                "choose one with --volume, or leave --slabs out: then every volume is registered",
+            ));
+        }
+        Ok(())
     }
 
     /// Whether a series is registered: all volumes of a moving image that has several.

@@ -91,7 +91,7 @@ impl Inputs {
     pub fn check(request: &RegisterArguments, files: &Files) -> Result<()> {
         if request.slabs && request.reading.nan_policy != NanPolicy::Error {
             return Err(Failure::user(
-                "--slabs reads images as they are: NaN and infinite voxels are an error",
+                "--slabs reads planes as they are needed, and none is known before to hold NaN or infinite voxels",
                 "repair the image, or leave out --nan-policy",
             ));
         }

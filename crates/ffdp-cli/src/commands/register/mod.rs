@@ -30,6 +30,7 @@ use crate::report::summary;
 
 /// Registers a pair or several and writes the results, with the processes that were started together with this one.
 pub fn run(request: &RegisterArguments) -> Result<()> {
+    request.check_slabs()?;
     if request.is_series()? {
         return series::run(request);
     }

@@ -1,5 +1,5 @@
 //! What an image format is: a type in a module of its own that implements [`ImageFormat`], and one line of the list in
-//! `formats.rs`.
+//! `mod.rs`.
 
 use std::io::{Error as IoError, ErrorKind, Write};
 use std::path::{Path, PathBuf};
