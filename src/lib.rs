@@ -42,10 +42,14 @@ pub mod prelude {
     pub use ffdp_image::io::{read_landmarks, write_landmarks};
     pub use ffdp_image::{Error, Result};
     pub use ffdp_nets::{Resolution, TransMorph, TransMorphConfig, Variant};
+    pub use ffdp_parallel::DeviceMesh;
+    pub use ffdp_register::methods::{
+        DiscreteSettings, FfdSettings, GnkSettings, GreedySettings, SvfSettings, SynSettings,
+    };
     pub use ffdp_register::report::Outcome;
     pub use ffdp_register::{
         LevelSettings, Observer, Placement, Preset, Problem, Register, Registration, Settings,
-        Silent, Similarity, Stage,
+        Silent, Similarity, Source, Stage,
     };
 }
 

@@ -8,13 +8,8 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use ffdp::Result;
-use ffdp::io::images::write_volume;
-use ffdp::register::{
-    LevelSettings, Register, Registration, Settings, Stage, methods::FfdSettings,
-};
+use ffdp::prelude::*;
 use ffdp::synth::{Modality, Pair, PhantomSettings, pair};
-use ffdp::transform::{Composite, Step, read_transform, write_transform};
 
 /// A T1-weighted brain of 4 mm (moving), and the same brain moved, T2-weighted (fixed): what is bright in one is dark
 /// in the other, so that neither MSE nor LNCC finds the way.

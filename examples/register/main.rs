@@ -4,12 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
-use ffdp::Result;
-use ffdp::image::Volume;
-use ffdp::io::images::{read_volume, write_volume};
-use ffdp::register::{Preset, Register, Registration, Settings};
+use ffdp::prelude::*;
 use ffdp::synth::{PhantomSettings, pair};
-use ffdp::transform::write_transform;
 
 /// Registers two images with the default settings: moments, rigid, affine, greedy by LNCC.
 ///

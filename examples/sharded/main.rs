@@ -4,11 +4,7 @@
 //! `cargo run --example sharded`
 
 use burn::tensor::Device;
-use ffdp::Result;
-use ffdp::parallel::DeviceMesh;
-use ffdp::register::{
-    LevelSettings, Register, Registration, Settings, Stage, methods::GreedySettings,
-};
+use ffdp::prelude::*;
 use ffdp::synth::{PhantomSettings, pair};
 
 /// Registers two synthetic brains in so many shards. `[Device::cuda(0), Device::cuda(1)]` in place of one device shares
