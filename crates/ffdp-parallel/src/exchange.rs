@@ -42,8 +42,7 @@ use burn::tensor::distributed::{CollectiveTensor, ReduceOperation, all_reduce};
 
 use super::joined::{are_joined, launch, launch_checked};
 use super::on_each_device::distinct;
-use super::sharded::in_line;
-use super::transfer::to_device;
+use super::transfer::{in_line, to_device};
 use super::watch::{Ticket, watched};
 use ffdp_image::error::Result;
 

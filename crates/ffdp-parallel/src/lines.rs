@@ -5,7 +5,7 @@ use burn::Tensor;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 
-use crate::sharded::in_line;
+use crate::transfer::in_line;
 
 /// The gradients of a module's trainable parameters, in the order of the module. What has none counts as 0.
 ///

@@ -8,7 +8,7 @@ use burn::tensor::{Device, Gradients};
 use super::device_mesh::DeviceMesh;
 use super::layout::{Axis, Layout};
 use super::rest::put_away;
-use super::transfer::to_device;
+use super::transfer::{in_line, to_device};
 use ffdp_image::error::Result;
 
 /// An image `[N, C, D, H, W]` or a field `[N, 3, D, H, W]`, cut along one axis.
@@ -203,10 +203,4 @@ pub fn join(mut pieces: Vec<Tensor<5>>, dim: usize) -> Tensor<5> {
 fn plane_in_line(dims: &[usize; 5], dim: usize) -> Option<usize> {
     let before: usize = dims[..dim].iter().product();
     (before == 1).then(|| dims[dim + 1..].iter().product())
-}
-
-/// All values along one axis.
-pub(crate) fn in_line<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
-    let values = tensor.shape().num_elements();
-    tensor.reshape([values])
 }

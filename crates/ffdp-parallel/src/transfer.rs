@@ -34,7 +34,7 @@ pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> T
     }
     let dims = tensor.dims();
     // Dense and ours, so that nothing else is made for the transfer and freed too early.
-    let line: Tensor<1> = tensor.reshape([dims.into_iter().product::<usize>()]);
+    let line = in_line(tensor);
     if !joined {
         return line.to_device(device).reshape(dims);
     }
@@ -78,6 +78,12 @@ pub(super) fn labels_to_devices(labels: Vec<(Tensor<5, Int>, Device)>) -> Vec<Te
     receivers.for_each(|(_, to)| drop(to.sync()));
     drop(ticket);
     arrived
+}
+
+/// All values along one axis.
+pub(crate) fn in_line<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
+    let values = tensor.shape().num_elements();
+    tensor.reshape([values])
 }
 
 /// A step of the tape.
