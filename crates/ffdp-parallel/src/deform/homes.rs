@@ -12,9 +12,9 @@ use crate::transfer::to_device;
 #[derive(Clone, Debug)]
 pub(super) struct Homes {
     pub mesh: DeviceMesh,
-    pub rest: DeviceMesh,
+    rest: DeviceMesh,
     /// Whether some rest elsewhere: memory is then short.
-    away: bool,
+    pub away: bool,
 }
 
 impl Homes {

@@ -96,11 +96,13 @@ impl Grid {
     }
 
     /// The seams between two devices, by the shard below each; none where `width` planes around thin shards reach further
-    /// than to the next.
+    /// than to the next, or where some rest in host memory.
     pub fn crossed(&self, width: usize) -> Vec<usize> {
         let thinnest = self.layout.all_planes().map(|planes| planes.len()).min();
         match thinnest {
-            Some(planes) if planes >= width && width > 0 => far_seams(&self.homes.rest),
+            Some(planes) if planes >= width && width > 0 && !self.homes.away => {
+                far_seams(&self.homes.mesh)
+            }
             _ => Vec::new(),
         }
     }
