@@ -253,3 +253,22 @@ fn on_mesh(mesh: &DeviceMesh, [fixed, moving]: [[usize; 3]; 2]) -> Result<Places
     let (fixed, moving) = (image(fixed, mesh)?, image(moving, moving_mesh)?);
     Ok(Places { fixed, moving, exact: None, team: Team::ALONE })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::SHARED_VOXELS;
+    use crate::methods::deformable::FieldMethod;
+    use crate::methods::{FfdSettings, GnkSettings, GreedySettings, SvfSettings, SynSettings};
+
+    #[test]
+    fn devices_share_svf_sooner_than_others_and_gnk_no_sooner() {
+        let others: [&dyn FieldMethod; 4] = [
+            &GreedySettings::default(),
+            &SynSettings::default(),
+            &FfdSettings::default(),
+            &GnkSettings::default(),
+        ];
+        assert!(others.into_iter().all(|other| other.shared_voxels() == SHARED_VOXELS));
+        assert!(SvfSettings::default().shared_voxels() < SHARED_VOXELS);
+    }
+}
